@@ -1,0 +1,26 @@
+# Warnings, sanitizers, linker and compiler cache: everything about how files are compiled.
+add_library(k3pod_flags INTERFACE)
+target_compile_options(k3pod_flags INTERFACE -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion
+                                             -Wnon-virtual-dtor)
+if(K3POD_WERROR)
+  target_compile_options(k3pod_flags INTERFACE -Werror)
+endif()
+target_include_directories(k3pod_flags INTERFACE ${CMAKE_SOURCE_DIR}/include)
+
+if(K3POD_SANITIZE)
+  add_compile_options(-fsanitize=${K3POD_SANITIZE} -fno-omit-frame-pointer -g1)
+  add_link_options(-fsanitize=${K3POD_SANITIZE})
+  if(K3POD_SANITIZE MATCHES "undefined")
+    add_compile_options(-fno-sanitize-recover=all)
+  endif()
+endif()
+
+find_program(K3POD_CCACHE ccache)
+if(K3POD_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${K3POD_CCACHE})
+endif()
+find_program(K3POD_MOLD mold)
+if(K3POD_MOLD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND NOT K3POD_SANITIZE)
+  add_link_options(-fuse-ld=mold)
+endif()
+find_package(Threads REQUIRED)

@@ -1,0 +1,33 @@
+# Third-party libraries, all from the distribution. Each becomes a target ext_<name>; a room names the
+# ones it uses in k3pod_room(... EXT ...), and nothing else may reach it.
+find_package(PkgConfig REQUIRED)
+
+function(k3pod_pkg name)
+  pkg_check_modules(${name} REQUIRED IMPORTED_TARGET GLOBAL ${ARGN})
+  add_library(ext_${name} INTERFACE)
+  target_link_libraries(ext_${name} INTERFACE PkgConfig::${name})
+endfunction()
+
+k3pod_pkg(ucx ucx)
+k3pod_pkg(grpc grpc++ protobuf)
+k3pod_pkg(prometheus prometheus-cpp-core)
+k3pod_pkg(pcre2 libpcre2-8)
+k3pod_pkg(xxhash libxxhash)
+k3pod_pkg(hwy libhwy)
+k3pod_pkg(openssl openssl)
+find_package(simdjson REQUIRED)
+find_package(fmt REQUIRED)
+find_package(spdlog REQUIRED)
+find_path(K3POD_NLOHMANN nlohmann/json.hpp REQUIRED)
+find_path(K3POD_CLI11 CLI/CLI.hpp REQUIRED)
+find_path(K3POD_TOMLPP toml++/toml.h REQUIRED)
+find_path(K3POD_BEAST boost/beast.hpp REQUIRED)
+
+foreach(name simdjson fmt spdlog json cli11 tomlpp beast)
+  add_library(ext_${name} INTERFACE)
+endforeach()
+target_link_libraries(ext_simdjson INTERFACE simdjson::simdjson)
+target_link_libraries(ext_fmt INTERFACE fmt::fmt)
+target_link_libraries(ext_spdlog INTERFACE spdlog::spdlog)
+target_compile_definitions(ext_tomlpp INTERFACE TOML_HEADER_ONLY=1 TOML_EXCEPTIONS=0)
+target_compile_definitions(ext_beast INTERFACE BOOST_ERROR_CODE_HEADER_ONLY)

@@ -1,0 +1,76 @@
+# One static library per room. A room may link only to rooms of a lower layer; CMake refuses the rest.
+#
+#   k3pod_room(NAME exchange LAYER 6 SOURCES client.cc ROOMS transport wire EXT fmt)
+#
+# k3pod_test(NAME exchange_unit LABEL unit SOURCES a_test.cc ROOMS exchange) makes one gtest program.
+
+set(K3POD_LAYERS
+    base:0
+    device:1 metrics:1 config:1 wire:1
+    kernels:2 transport:2 control:2 tokenizer:2 weights:2 state:2 placement:2
+    ops:3
+    model:4 sample:4 schedule:4
+    engine:5 experts:5
+    api:6 exchange:6
+    app:7)
+
+function(k3pod_layer_of room out)
+  foreach(pair ${K3POD_LAYERS})
+    if(pair MATCHES "^${room}:([0-9]+)$")
+      set(${out} ${CMAKE_MATCH_1} PARENT_SCOPE)
+      return()
+    endif()
+  endforeach()
+  message(FATAL_ERROR "room '${room}' is not in K3POD_LAYERS (cmake/Rooms.cmake)")
+endfunction()
+
+function(k3pod_room)
+  cmake_parse_arguments(R "" "NAME" "SOURCES;ROOMS;EXT" ${ARGN})
+  k3pod_layer_of(${R_NAME} layer)
+  add_library(k3pod_${R_NAME} STATIC ${R_SOURCES})
+  target_link_libraries(k3pod_${R_NAME} PUBLIC k3pod_flags)
+  target_include_directories(k3pod_${R_NAME} PRIVATE ${CMAKE_SOURCE_DIR}/src)
+  foreach(dep ${R_ROOMS})
+    k3pod_layer_of(${dep} dep_layer)
+    if(NOT dep_layer LESS layer)
+      message(FATAL_ERROR "room '${R_NAME}' (layer ${layer}) may not use '${dep}' (layer ${dep_layer}): "
+                          "a room links only to lower layers")
+    endif()
+    target_link_libraries(k3pod_${R_NAME} PUBLIC k3pod_${dep})
+  endforeach()
+  foreach(ext ${R_EXT})
+    if(NOT TARGET ext_${ext})
+      message(FATAL_ERROR "room '${R_NAME}' names unknown dependency '${ext}' (cmake/Dependencies.cmake)")
+    endif()
+    target_link_libraries(k3pod_${R_NAME} PRIVATE ext_${ext})
+  endforeach()
+endfunction()
+
+function(k3pod_test)
+  cmake_parse_arguments(T "" "NAME;LABEL;TIMEOUT" "SOURCES;ROOMS;EXT" ${ARGN})
+  add_executable(${T_NAME} ${T_SOURCES})
+  target_include_directories(${T_NAME} PRIVATE ${CMAKE_SOURCE_DIR})
+  target_compile_definitions(${T_NAME} PRIVATE K3POD_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
+                                               K3POD_BINARY_DIR="${CMAKE_BINARY_DIR}")
+  target_link_libraries(${T_NAME} PRIVATE k3pod_flags GTest::gtest_main GTest::gmock)
+  foreach(room ${T_ROOMS})
+    target_link_libraries(${T_NAME} PRIVATE k3pod_${room})
+  endforeach()
+  foreach(ext ${T_EXT})
+    target_link_libraries(${T_NAME} PRIVATE ext_${ext})
+  endforeach()
+  if(NOT T_TIMEOUT)
+    set(T_TIMEOUT 120)
+  endif()
+  gtest_discover_tests(${T_NAME} DISCOVERY_MODE PRE_TEST
+                       PROPERTIES LABELS ${T_LABEL} TIMEOUT ${T_TIMEOUT})
+endfunction()
+
+function(k3pod_summary)
+  find_program(nvcc nvcc PATHS /usr/local/cuda/bin)
+  if(nvcc)
+    message(STATUS "k3pod: CUDA compiler found at ${nvcc}; this version has no CUDA back end yet, nothing is built with it")
+  else()
+    message(STATUS "k3pod: no CUDA compiler; the CUDA parts are left out, the CPU back end is complete")
+  endif()
+endfunction()
