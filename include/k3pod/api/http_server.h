@@ -1,0 +1,66 @@
+#pragma once
+// A small HTTP/1.1 server on one I/O thread plus a worker pool (Boost.Beast inside). It exists because a
+// client that goes away must cancel its request in every phase: the connection is watched while a
+// handler's answer is pending, streaming or not.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "k3pod/base/clock.h"
+#include "k3pod/base/status.h"
+
+namespace k3pod {
+
+struct HttpRequest {
+    std::string method, path, query, body;  // path decoded, without the query
+    std::vector<std::pair<std::string, std::string>> headers;
+    std::string_view header(std::string_view name) const;  // case-insensitive, empty when absent
+};
+
+struct HttpResponse {
+    int status = 200;
+    std::string content_type = "application/json";
+    std::string body;
+    std::vector<std::pair<std::string, std::string>> headers;
+};
+
+// How a handler answers, at once or later. Any thread; every method is safe after the client left.
+// Exactly one of send() or begin_stream()...end() per request.
+class HttpReply {
+  public:
+    virtual ~HttpReply() = default;
+    virtual void send(HttpResponse response) = 0;
+    // Chunked body. Headers go out at once.
+    virtual void begin_stream(HttpResponse head) = 0;
+    virtual void write(std::string piece) = 0;
+    virtual void end() = 0;
+    // Called once, when the client goes away before the answer is complete (at once if it already has).
+    virtual void on_disconnect(std::function<void()> callback) = 0;
+};
+
+struct HttpServerOptions {
+    std::string listen;                 // host:port; port 0: any
+    int64_t max_body_bytes = 64 << 20;  // 413 beyond
+    int32_t max_header_bytes = 32 << 10;
+    int32_t max_connections = 1024;     // beyond: 503 and close
+    int32_t num_workers = 2;            // handlers run there
+    Nanoseconds header_timeout{std::chrono::seconds(30)};
+};
+
+using HttpHandler = std::function<void(HttpRequest request, std::shared_ptr<HttpReply> reply)>;
+
+class HttpServer {
+  public:
+    virtual ~HttpServer() = default;  // closes the listener, then connections
+    // Listens before it returns. kUnavailable names the address and why.
+    static Result<std::unique_ptr<HttpServer>> start(const HttpServerOptions& options,
+                                                     HttpHandler handler);
+    virtual int port() const = 0;
+};
+
+}  // namespace k3pod

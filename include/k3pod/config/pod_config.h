@@ -1,0 +1,84 @@
+#pragma once
+// The pod file: one TOML file that every node reads. Unknown, misspelt, duplicate, misplaced or wrong
+// values are refused with file, line, key, value, the limit and the nearest valid key; nothing falls
+// back silently. configs/k3-pod.toml has every key with a comment.
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "k3pod/base/clock.h"
+#include "k3pod/base/status.h"
+
+namespace k3pod {
+
+enum class Backend : uint8_t { kCpu, kCuda };
+
+struct StationConfig {
+    std::string listen = "127.0.0.1:8000";  // HTTP: API, /health, /metrics
+    Backend backend = Backend::kCpu;
+    std::string served_model_name;          // default: the model folder's name
+    int64_t expert_budget_bytes = 0;        // experts the station holds itself
+    int32_t max_num_seqs = 16;              // sequences running at once (KDA slots)
+    int32_t max_model_len = 0;              // prompt + output; 0: max_position_embeddings
+    int64_t kv_tokens = 0;                  // MLA cache, shared; 0: max_num_seqs * max_model_len
+    int32_t max_batch_tokens = 512;         // tokens of one step
+    int32_t queue_limit = 256;              // waiting requests; beyond it 429
+    int32_t default_max_tokens = 0;         // when a request names none; 0: what the context leaves
+    Nanoseconds drain_timeout{std::chrono::seconds(30)};
+    int64_t max_body_bytes = 64 << 20;
+    Nanoseconds sse_keepalive{std::chrono::seconds(10)};  // comment lines on a silent stream; 0: off
+};
+
+enum class TransportName : uint8_t { kShm, kTcp, kRc };
+enum class CheckMode : uint8_t { kAuto, kOn, kOff };
+
+struct ExchangeConfig {
+    TransportName transport = TransportName::kTcp;
+    bool spin = false;            // wait = "auto" | "spin"
+    bool reply_f32 = false;       // reply = "bf16" | "f32"
+    CheckMode payload_check = CheckMode::kAuto;  // auto: on for tcp, off for shm and rc
+    Nanoseconds frame_deadline{std::chrono::seconds(1)};
+    Nanoseconds heartbeat_interval{std::chrono::milliseconds(100)};
+    int32_t heartbeats_missed = 5;
+};
+
+struct PlacementConfig {
+    bool sliced = false;               // mode = "whole" | "sliced"
+    std::filesystem::path file;        // placement.json; empty: even fill
+};
+
+struct ExpertConfig {
+    std::string name;                  // node name, unique
+    std::string control;               // host:port for gRPC
+    std::string http;                  // host:port for /metrics and /health; empty: none
+    std::string device;                // NIC function for the data plane; empty: any
+    Backend backend = Backend::kCpu;
+    int64_t expert_budget_bytes = 0;
+};
+
+struct PodConfig {
+    std::filesystem::path file;        // where it was read from
+    std::string name;
+    std::filesystem::path model;       // checkpoint folder; relative paths are relative to the pod file
+    StationConfig station;
+    std::string station_device;        // NIC function for the data plane; empty: any
+    PlacementConfig placement;
+    ExchangeConfig exchange;
+    std::vector<ExpertConfig> experts; // at least one, or station.expert_budget_bytes > 0
+
+    const ExpertConfig* find_expert(const std::string& name) const;
+};
+
+Result<PodConfig> read_pod_config(const std::filesystem::path& file);
+// As above from memory; `file` is only used in messages and for relative paths.
+Result<PodConfig> parse_pod_config(std::string_view text, const std::filesystem::path& file);
+// The effective configuration as TOML, defaults filled in: parse(to_toml(c)) == c.
+std::string to_toml(const PodConfig& config);
+
+// Refuses environment variables that start with K3POD_ (there are none), naming each.
+Status check_environment(const char* const* environ_list);
+
+}  // namespace k3pod

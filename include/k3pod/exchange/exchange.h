@@ -1,0 +1,92 @@
+#pragma once
+// The expert exchange: dispatch and combine over a Transport on the station, and the endpoint that
+// answers on an expert server. Wire format: wire/frame.h. Failure rules: docs/failures.md.
+//
+// Who drives the transport: whoever waits. The step thread polls inside combine(); a keeper thread
+// polls when no one else does (heartbeats, late frames). On the server the worker thread polls for
+// frames and computes with the transport released, while the keeper answers heartbeats, so that a
+// long computation never looks like a dead server.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "k3pod/base/clock.h"
+#include "k3pod/base/status.h"
+#include "k3pod/experts/expert_store.h"
+#include "k3pod/metrics/metrics.h"
+#include "k3pod/model/expert_port.h"
+#include "k3pod/placement/placement.h"
+#include "k3pod/transport/transport.h"
+#include "k3pod/wire/frame.h"
+
+namespace k3pod {
+
+enum class WaitPolicy : uint8_t {
+    kAuto,  // spin with sched_yield every 20 empty polls, sleep after 1 ms idle
+    kSpin,  // never give the core away: for a core of its own
+};
+
+struct ExchangeOptions {
+    wire::FrameLimits limits;
+    WaitPolicy wait = WaitPolicy::kAuto;
+    bool reply_f32 = false;
+    bool check_payload = true;
+    Nanoseconds frame_deadline{std::chrono::seconds(1)};
+    Nanoseconds heartbeat_interval{std::chrono::milliseconds(100)};
+    int32_t heartbeats_missed = 5;  // silent for this many intervals: the peer is dead
+};
+
+// ---- station ----
+
+// A server became unusable: killed, silent, refused. Called on an unspecified thread, must not block.
+using PeerDown = std::function<void(const std::string& node, const Status& why)>;
+
+class ExchangeClient : public ExpertPort {
+  public:
+    // `placement` is copied. `local` runs the shards of the holder named "station" in process; null when
+    // there are none. Every buffer is allocated here for limits.max_rows rows.
+    static Result<std::unique_ptr<ExchangeClient>> create(const ExchangeOptions& options,
+                                                          const Placement& placement,
+                                                          const MakeTransport& make_transport,
+                                                          ExpertRunner* local, const Clock& clock,
+                                                          MetricsRegistry& metrics, PeerDown peer_down);
+
+    // Bytes to hand to servers over control. Any thread.
+    virtual std::vector<std::byte> local_address() const = 0;
+    // A server finished loading: its address and the session number agreed over control. Replaces an
+    // earlier connection of the same node, whose late replies are dropped by session. Any thread.
+    virtual Status attach(const std::string& node, std::span<const std::byte> address,
+                          uint64_t session) = 0;
+    // The control stream broke or the node drains: fail what is outstanding there at once. Any thread.
+    virtual void detach(const std::string& node, const Status& why) = 0;
+    // Names of holders with shards that are not attached. Empty: a step can run. Any thread.
+    virtual std::vector<std::string> missing() const = 0;
+};
+
+// ---- expert server ----
+
+class ExchangeServer {
+  public:
+    virtual ~ExchangeServer() = default;
+    // Starts the worker and keeper threads. Destruction stops them.
+    static Result<std::unique_ptr<ExchangeServer>> create(const ExchangeOptions& options,
+                                                          uint16_t node_index,
+                                                          const MakeTransport& make_transport,
+                                                          const Clock& clock, MetricsRegistry& metrics);
+    virtual std::vector<std::byte> local_address() const = 0;
+    // Opens the one session that is served, on the shards of `store` (shared: kept while frames run).
+    // Frames of another session are dropped and counted, of another epoch refused by number. Any thread.
+    virtual Status open_session(uint64_t session, uint32_t epoch,
+                                std::span<const std::byte> station_address,
+                                std::shared_ptr<const ExpertStore> store) = 0;
+    virtual void close_session(uint64_t session) = 0;
+    // Frames answered since start; does not move while the server is stuck. Any thread.
+    virtual uint64_t num_frames() const = 0;
+};
+
+}  // namespace k3pod

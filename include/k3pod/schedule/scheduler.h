@@ -1,0 +1,76 @@
+#pragma once
+// Continuous batching with chunked prefill. Pure bookkeeping: no clock, no threads, no model; tested by
+// feeding requests and reading plans.
+//
+// Admission is first come, first served and reserves a slot and the pages for prompt + max_tokens, so
+// a running sequence never has to be thrown out (docs/decisions). A step holds one token of every
+// decoding sequence first, then prefill chunks in order of admission up to the token budget. Chunks
+// end at multiples of kPrefillAlignment except at the end of a prompt, so results do not depend on
+// what else runs.
+
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <vector>
+
+#include "k3pod/base/status.h"
+
+namespace k3pod {
+
+using SequenceId = uint64_t;
+
+struct SchedulerLimits {
+    int32_t max_num_seqs = 0;      // slots
+    int32_t num_pages = 0;
+    int32_t page_tokens = 0;
+    int32_t max_batch_tokens = 0;  // >= max_num_seqs and >= alignment
+    int32_t queue_limit = 0;
+    int32_t max_model_len = 0;
+    int32_t prefill_alignment = 16;
+};
+
+struct PlannedChunk {
+    SequenceId id = 0;
+    int32_t begin = 0;      // token positions [begin, end) of prompt + generated
+    int32_t end = 0;
+    bool samples = false;   // the last token's logits are needed
+};
+
+struct StepPlan {
+    std::vector<SequenceId> admitted;  // acquire their state before running the chunks
+    std::vector<PlannedChunk> chunks;  // empty: nothing to do
+};
+
+class Scheduler {
+  public:
+    explicit Scheduler(const SchedulerLimits& limits);
+
+    // Whether a request can ever run: kInvalidArgument with the figures when prompt + max_tokens is over
+    // max_model_len or over the whole page pool.
+    Status check(int32_t prompt_tokens, int32_t max_tokens) const;
+    // Queues it. kResourceExhausted when queue_limit requests wait.
+    Status add(SequenceId id, int32_t prompt_tokens, int32_t max_tokens);
+    StepPlan plan();
+    // After the step ran: chunks are done; sequences that sampled grew by one token.
+    void complete(const StepPlan& plan);
+    // Finished, cancelled or failed; queued or running. Unknown ids are ignored.
+    void remove(SequenceId id);
+
+    int32_t num_waiting() const;
+    int32_t num_running() const;
+
+  private:
+    struct Sequence {
+        SequenceId id;
+        int32_t prompt_tokens;
+        int32_t pages;
+        int32_t done_tokens;  // positions in the state
+        int32_t known_tokens; // prompt + generated
+    };
+    SchedulerLimits limits_;
+    std::deque<Sequence> waiting_;
+    std::vector<Sequence> running_;
+    int32_t free_pages_ = 0;
+};
+
+}  // namespace k3pod

@@ -1,0 +1,62 @@
+#pragma once
+// Per-sequence state on the station: one slot of KDA state and a list of MLA pages per sequence, all
+// allocated at start. Not thread-safe: the step thread owns it; num_* are safe from any thread.
+
+#include <atomic>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "k3pod/base/bf16.h"
+#include "k3pod/base/status.h"
+#include "k3pod/device/matrix.h"
+
+namespace k3pod {
+
+inline constexpr int32_t kPageTokens = 64;
+
+struct StateShape {
+    int32_t num_kda_layers = 0;
+    int32_t kda_heads = 0, kda_head_dim = 0;  // recurrent state per layer: [heads, v=128, k=128] fp32
+    int32_t conv_kernel = 0;                  // window per layer: 3 (q,k,v) x (kernel-1) x P fp32, oldest first
+    int32_t num_mla_layers = 0;
+    int32_t mla_cache_width = 0;              // 576 bf16 per token per layer: [512 latent | 64 shared key]
+    int32_t num_slots = 0;                    // sequences
+    int32_t num_pages = 0;                    // of kPageTokens tokens
+};
+
+// What one sequence owns. Returned by StateStore::acquire, given back by release.
+struct SequenceState {
+    int32_t slot = -1;
+    std::vector<int32_t> pages;
+};
+
+class StateStore {
+  public:
+    explicit StateStore(const StateShape& shape);
+
+    static int64_t bytes(const StateShape& shape);
+
+    // A zeroed slot and pages for max_tokens tokens, or kResourceExhausted (naming which of the two ran
+    // out). Page contents are cleared too, so nothing of an earlier sequence can be read.
+    Result<SequenceState> acquire(int32_t max_tokens);
+    void release(SequenceState&& state);
+
+    int32_t num_free_slots() const { return free_slot_count_.load(std::memory_order_relaxed); }
+    int32_t num_free_pages() const { return free_page_count_.load(std::memory_order_relaxed); }
+    const StateShape& shape() const { return shape_; }
+    static int32_t pages_for(int32_t tokens) { return (tokens + kPageTokens - 1) / kPageTokens; }
+
+    // kda_layer and mla_layer count only layers of their kind, from 0.
+    std::span<float> recurrent(int32_t kda_layer, int32_t slot);  // [heads, 128(v), 128(k)]
+    std::span<float> conv_window(int32_t kda_layer, int32_t slot);  // [3, kernel-1, P]
+    std::span<Bf16> page(int32_t mla_layer, int32_t page);          // [kPageTokens, mla_cache_width]
+
+  private:
+    StateShape shape_;
+    HostBuffer recurrent_, conv_, pages_;
+    std::vector<int32_t> free_slots_, free_pages_;
+    std::atomic<int32_t> free_slot_count_{0}, free_page_count_{0};
+};
+
+}  // namespace k3pod

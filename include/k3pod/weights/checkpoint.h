@@ -1,0 +1,60 @@
+#pragma once
+// A safetensors checkpoint with model.safetensors.index.json, opened for reading: headers checked, no
+// tensor read. Opening a million-tensor index takes seconds. Thread-safe after open.
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "k3pod/base/status.h"
+
+namespace k3pod {
+
+enum class DType : uint8_t { kF32, kBf16, kF16, kF8E4M3, kU8, kOther };
+const char* dtype_name(DType dtype);
+int64_t dtype_bytes(DType dtype);
+
+struct TensorInfo {
+    std::string_view name;        // Borrowed from the Checkpoint.
+    DType dtype = DType::kOther;
+    std::span<const int64_t> shape;
+    int32_t file = 0;             // Index for Checkpoint::file_path.
+    int64_t offset_bytes = 0;     // From the start of the file.
+    int64_t size_bytes = 0;
+};
+
+class Checkpoint {
+  public:
+    // Reads the index and the header of every shard file it names. Refuses, naming file, tensor, found
+    // and expected: missing or truncated files, headers over the limit (100 MB) or that are not JSON,
+    // offsets that overlap or leave the file, sizes that disagree with shape x dtype, tensors in the
+    // index but not in their file and the other way round, duplicate names.
+    static Result<Checkpoint> open(const std::filesystem::path& dir);
+
+    Checkpoint(Checkpoint&&) noexcept;
+    Checkpoint& operator=(Checkpoint&&) noexcept;
+    ~Checkpoint();
+
+    const std::filesystem::path& dir() const;
+    int64_t num_tensors() const;
+    int64_t total_bytes() const;
+    // nullptr when absent. O(1).
+    const TensorInfo* find(std::string_view name) const;
+    const std::vector<TensorInfo>& tensors() const;
+    const std::filesystem::path& file_path(int32_t file) const;
+
+    // Reads bytes [begin, begin + out.size()) of the tensor. Any thread. kDataLoss when the file is
+    // shorter than it was at open.
+    Status read(const TensorInfo& tensor, int64_t begin, std::span<std::byte> out) const;
+
+  private:
+    struct Impl;
+    explicit Checkpoint(std::unique_ptr<Impl> impl);
+    std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace k3pod
