@@ -1,6 +1,6 @@
 #pragma once
-// Per-sequence state on the station: one slot of KDA state and a list of MLA pages per sequence, all
-// allocated at start. Not thread-safe: the step thread owns it; num_* are safe from any thread.
+// Per-sequence state on the station: one slot of KDA state and a list of MLA pages per sequence,
+// all allocated at start. Not thread-safe: the step thread owns it; num_* are safe from any thread.
 
 #include <atomic>
 #include <cstdint>
@@ -17,12 +17,13 @@ inline constexpr int32_t kPageTokens = 64;
 
 struct StateShape {
     int32_t num_kda_layers = 0;
-    int32_t kda_heads = 0, kda_head_dim = 0;  // recurrent state per layer: [heads, v=128, k=128] fp32
-    int32_t conv_kernel = 0;                  // window per layer: 3 (q,k,v) x (kernel-1) x P fp32, oldest first
+    int32_t kda_heads = 0,
+            kda_head_dim = 0;  // recurrent state per layer: [heads, v=128, k=128] fp32
+    int32_t conv_kernel = 0;   // window per layer: 3 (q,k,v) x (kernel-1) x P fp32, oldest first
     int32_t num_mla_layers = 0;
-    int32_t mla_cache_width = 0;              // 576 bf16 per token per layer: [512 latent | 64 shared key]
-    int32_t num_slots = 0;                    // sequences
-    int32_t num_pages = 0;                    // of kPageTokens tokens
+    int32_t mla_cache_width = 0;  // 576 bf16 per token per layer: [512 latent | 64 shared key]
+    int32_t num_slots = 0;        // sequences
+    int32_t num_pages = 0;        // of kPageTokens tokens
 };
 
 // What one sequence owns. Returned by StateStore::acquire, given back by release.
@@ -33,13 +34,19 @@ struct SequenceState {
 
 class StateStore {
   public:
+    // Allocates and touches everything, so that a machine too small for the plan fails here and not
+    // in a request. Aborts when memory is exhausted.
     explicit StateStore(const StateShape& shape);
 
+    // Bytes that a store of this shape takes.
     static int64_t bytes(const StateShape& shape);
 
-    // A zeroed slot and pages for max_tokens tokens, or kResourceExhausted (naming which of the two ran
-    // out). Page contents are cleared too, so nothing of an earlier sequence can be read.
+    // A zeroed slot and pages for max_tokens (>= 0) tokens, or kResourceExhausted (naming which of
+    // the two ran out) with nothing taken. Page contents are cleared too, so nothing of an earlier
+    // sequence can be read. Costs one pass over the memory handed out.
     Result<SequenceState> acquire(int32_t max_tokens);
+    // Takes back what acquire gave and leaves `state` empty. Aborts when it is not in use: a slot
+    // released twice would be handed to two sequences.
     void release(SequenceState&& state);
 
     int32_t num_free_slots() const { return free_slot_count_.load(std::memory_order_relaxed); }
@@ -48,14 +55,16 @@ class StateStore {
     static int32_t pages_for(int32_t tokens) { return (tokens + kPageTokens - 1) / kPageTokens; }
 
     // kda_layer and mla_layer count only layers of their kind, from 0.
-    std::span<float> recurrent(int32_t kda_layer, int32_t slot);  // [heads, 128(v), 128(k)]
+    std::span<float> recurrent(int32_t kda_layer, int32_t slot);    // [heads, 128(v), 128(k)]
     std::span<float> conv_window(int32_t kda_layer, int32_t slot);  // [3, kernel-1, P]
-    std::span<Bf16> page(int32_t mla_layer, int32_t page);          // [kPageTokens, mla_cache_width]
+    std::span<Bf16> page(int32_t mla_layer, int32_t page);  // [kPageTokens, mla_cache_width]
 
   private:
     StateShape shape_;
-    HostBuffer recurrent_, conv_, pages_;
-    std::vector<int32_t> free_slots_, free_pages_;
+    // One slot's layers lie side by side, and one page's, so that clearing either is a single pass.
+    HostBuffer recurrent_, conv_, pages_;           // [slot][layer], [slot][layer], [page][layer]
+    std::vector<int32_t> free_slots_, free_pages_;  // taken from the back
+    std::vector<bool> slot_in_use_, page_in_use_;
     std::atomic<int32_t> free_slot_count_{0}, free_page_count_{0};
 };
 
