@@ -1,12 +1,13 @@
 #pragma once
-// The pod file: one TOML file that every node reads. Unknown, misspelt, duplicate, misplaced or wrong
-// values are refused with file, line, key, value, the limit and the nearest valid key; nothing falls
-// back silently. configs/k3-pod.toml has every key with a comment.
+// The pod file: one TOML file that every node reads. Unknown, misspelt, duplicate, misplaced or
+// wrong values are refused with file, line, key, value, the limit and the nearest valid key;
+// nothing falls back silently. configs/k3-pod.toml has every key with a comment.
 
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "k3pod/base/clock.h"
@@ -19,17 +20,19 @@ enum class Backend : uint8_t { kCpu, kCuda };
 struct StationConfig {
     std::string listen = "127.0.0.1:8000";  // HTTP: API, /health, /metrics
     Backend backend = Backend::kCpu;
-    std::string served_model_name;          // default: the model folder's name
-    int64_t expert_budget_bytes = 0;        // experts the station holds itself
-    int32_t max_num_seqs = 16;              // sequences running at once (KDA slots)
-    int32_t max_model_len = 0;              // prompt + output; 0: max_position_embeddings
-    int64_t kv_tokens = 0;                  // MLA cache, shared; 0: max_num_seqs * max_model_len
-    int32_t max_batch_tokens = 512;         // tokens of one step
-    int32_t queue_limit = 256;              // waiting requests; beyond it 429
-    int32_t default_max_tokens = 0;         // when a request names none; 0: what the context leaves
+    std::string served_model_name;    // default: the model folder's name
+    int64_t expert_budget_bytes = 0;  // experts the station holds itself
+    int32_t max_num_seqs = 16;        // sequences running at once (KDA slots)
+    int32_t max_model_len = 0;        // prompt + output; 0: max_position_embeddings
+    int64_t kv_tokens = 0;            // MLA cache, shared; 0: max_num_seqs * max_model_len
+    int32_t max_batch_tokens = 512;   // tokens of one step
+    int32_t queue_limit = 256;        // waiting requests; beyond it 429
+    int32_t default_max_tokens = 0;   // when a request names none; 0: what the context leaves
     Nanoseconds drain_timeout{std::chrono::seconds(30)};
     int64_t max_body_bytes = 64 << 20;
-    Nanoseconds sse_keepalive{std::chrono::seconds(10)};  // comment lines on a silent stream; 0: off
+    Nanoseconds sse_keepalive{
+        std::chrono::seconds(10)};  // comment lines on a silent stream; 0: off
+    bool operator==(const StationConfig&) const = default;
 };
 
 enum class TransportName : uint8_t { kShm, kTcp, kRc };
@@ -37,39 +40,43 @@ enum class CheckMode : uint8_t { kAuto, kOn, kOff };
 
 struct ExchangeConfig {
     TransportName transport = TransportName::kTcp;
-    bool spin = false;            // wait = "auto" | "spin"
-    bool reply_f32 = false;       // reply = "bf16" | "f32"
+    bool spin = false;                           // wait = "auto" | "spin"
+    bool reply_f32 = false;                      // reply = "bf16" | "f32"
     CheckMode payload_check = CheckMode::kAuto;  // auto: on for tcp, off for shm and rc
     Nanoseconds frame_deadline{std::chrono::seconds(1)};
     Nanoseconds heartbeat_interval{std::chrono::milliseconds(100)};
     int32_t heartbeats_missed = 5;
+    bool operator==(const ExchangeConfig&) const = default;
 };
 
 struct PlacementConfig {
-    bool sliced = false;               // mode = "whole" | "sliced"
-    std::filesystem::path file;        // placement.json; empty: even fill
+    bool sliced = false;         // mode = "whole" | "sliced"
+    std::filesystem::path file;  // placement.json; empty: even fill
+    bool operator==(const PlacementConfig&) const = default;
 };
 
 struct ExpertConfig {
-    std::string name;                  // node name, unique
-    std::string control;               // host:port for gRPC
-    std::string http;                  // host:port for /metrics and /health; empty: none
-    std::string device;                // NIC function for the data plane; empty: any
+    std::string name;     // node name, unique
+    std::string control;  // host:port for gRPC
+    std::string http;     // host:port for /metrics and /health; empty: none
+    std::string device;   // NIC function for the data plane; empty: any
     Backend backend = Backend::kCpu;
     int64_t expert_budget_bytes = 0;
+    bool operator==(const ExpertConfig&) const = default;
 };
 
 struct PodConfig {
-    std::filesystem::path file;        // where it was read from
+    std::filesystem::path file;  // where it was read from
     std::string name;
-    std::filesystem::path model;       // checkpoint folder; relative paths are relative to the pod file
+    std::filesystem::path model;  // checkpoint folder; relative paths are relative to the pod file
     StationConfig station;
-    std::string station_device;        // NIC function for the data plane; empty: any
+    std::string station_device;  // NIC function for the data plane; empty: any
     PlacementConfig placement;
     ExchangeConfig exchange;
-    std::vector<ExpertConfig> experts; // at least one, or station.expert_budget_bytes > 0
+    std::vector<ExpertConfig> experts;  // at least one, or station.expert_budget_bytes > 0
 
     const ExpertConfig* find_expert(const std::string& name) const;
+    bool operator==(const PodConfig&) const = default;
 };
 
 Result<PodConfig> read_pod_config(const std::filesystem::path& file);

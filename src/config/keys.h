@@ -1,0 +1,37 @@
+#pragma once
+// The keys of each section of a pod file as data: name, how to read it, how to print it. Reading,
+// printing, "unknown key" and "belongs to another section" all come from these tables.
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "k3pod/base/status.h"
+#include "k3pod/config/pod_config.h"
+
+namespace k3pod {
+
+// A TOML scalar, as far as keys need it.
+struct KeyValue {
+    enum class Type { kString, kInteger, kBoolean, kOther } type = Type::kOther;
+    std::string text;  // of a string; of anything else its spelling in messages
+    int64_t integer = 0;
+    bool boolean = false;
+};
+
+template <class Section>
+struct Key {
+    std::string name;
+    bool required = false;
+    std::function<Status(const KeyValue&, Section&)> read;
+    std::function<std::string(const Section&)> print;  // a TOML value; empty: leave the key out
+};
+
+// What [pod] sets directly.
+const std::vector<Key<PodConfig>>& pod_keys();
+const std::vector<Key<PodConfig>>& station_keys();
+const std::vector<Key<PodConfig>>& placement_keys();
+const std::vector<Key<PodConfig>>& exchange_keys();
+const std::vector<Key<ExpertConfig>>& expert_keys();
+
+}  // namespace k3pod

@@ -1,0 +1,287 @@
+#include "k3pod/config/pod_config.h"
+
+#include <fmt/format.h>
+#include <toml++/toml.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "keys.h"
+#include "values.h"
+
+namespace k3pod {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Place {
+    const fs::path& file;
+    int64_t line = 0;
+};
+
+Status refuse(const Place& place, const std::string& what) {
+    return invalid_argument(fmt::format("{}:{}: {}", place.file.string(), place.line, what));
+}
+
+Place place_of(const fs::path& file, const toml::node& node) {
+    return {file, static_cast<int64_t>(node.source().begin.line)};
+}
+
+KeyValue to_key_value(const toml::node& node) {
+    KeyValue value;
+    if (const auto* s = node.as_string()) {
+        value.type = KeyValue::Type::kString;
+        value.text = s->get();
+    } else if (const auto* i = node.as_integer()) {
+        value.type = KeyValue::Type::kInteger;
+        value.integer = i->get();
+        value.text = fmt::format("{}", value.integer);
+    } else if (const auto* b = node.as_boolean()) {
+        value.type = KeyValue::Type::kBoolean;
+        value.boolean = b->get();
+        value.text = value.boolean ? "true" : "false";
+    } else {
+        value.text = node.is_floating_point() ? "a fraction"
+                     : node.is_array()        ? "an array"
+                                              : "a table";
+    }
+    return value;
+}
+
+// Every section with its key names, for "belongs to" and "did you mean".
+std::vector<std::pair<std::string, std::vector<std::string>>> all_key_names() {
+    std::vector<std::pair<std::string, std::vector<std::string>>> all;
+    const auto add = [&](const char* section, const auto& keys) {
+        all.emplace_back(section, std::vector<std::string>());
+        for (const auto& key : keys) all.back().second.push_back(key.name);
+    };
+    add("[pod]", pod_keys());
+    add("[station]", station_keys());
+    add("[placement]", placement_keys());
+    add("[exchange]", exchange_keys());
+    add("[[expert]]", expert_keys());
+    return all;
+}
+
+std::string unknown_key_hint(const std::string& section, const std::string& name) {
+    std::string near;
+    for (const auto& [other, names] : all_key_names()) {
+        if (other == section) near = nearest(name, names);
+    }
+    if (!near.empty()) return fmt::format("did you mean '{}'?", near);
+    for (const auto& [other, names] : all_key_names()) {
+        for (const std::string& known : names) {
+            if (known == name) return fmt::format("it belongs in {}", other);
+        }
+    }
+    return "see configs/k3-pod.toml for every key";
+}
+
+template <class Section>
+Status read_section(const fs::path& file, const std::string& title, const toml::table& table,
+                    const std::vector<Key<Section>>& keys, Section& out) {
+    for (const auto& [name, node] : table) {
+        const std::string key_name(name.str());
+        const auto key = std::find_if(keys.begin(), keys.end(),
+                                      [&](const auto& k) { return k.name == key_name; });
+        if (key == keys.end()) {
+            return refuse(place_of(file, node),
+                          fmt::format("unknown key '{}' in {}; {}", key_name, title,
+                                      unknown_key_hint(title, key_name)));
+        }
+        const Status read = key->read(to_key_value(node), out);
+        if (!read) {
+            return refuse(place_of(file, node),
+                          fmt::format("{} {}: {}", title, key_name, read.message()));
+        }
+    }
+    for (const auto& key : keys) {
+        if (key.required && !table.contains(key.name)) {
+            return refuse(place_of(file, table),
+                          fmt::format("{} lacks '{}', which has no default", title, key.name));
+        }
+    }
+    return Status::ok();
+}
+
+Status read_experts(const fs::path& file, const toml::node& node, PodConfig& config) {
+    const toml::array* array = node.as_array();
+    if (array == nullptr || !array->is_homogeneous(toml::node_type::table)) {
+        return refuse(place_of(file, node), "expert servers are written as [[expert]] tables");
+    }
+    for (const toml::node& item : *array) {
+        ExpertConfig expert;
+        K3POD_TRY(read_section(file, "[[expert]]", *item.as_table(), expert_keys(), expert));
+        config.experts.push_back(expert);
+    }
+    return Status::ok();
+}
+
+Status read_root(const fs::path& file, const toml::table& root, PodConfig& config) {
+    for (const auto& [name, node] : root) {
+        const std::string section(name.str());
+        if (section == "expert") {
+            K3POD_TRY(read_experts(file, node, config));
+            continue;
+        }
+        const std::vector<Key<PodConfig>>* keys = section == "pod"         ? &pod_keys()
+                                                  : section == "station"   ? &station_keys()
+                                                  : section == "placement" ? &placement_keys()
+                                                  : section == "exchange"  ? &exchange_keys()
+                                                                           : nullptr;
+        if (keys == nullptr) {
+            const std::string near =
+                nearest(section, {"pod", "station", "placement", "exchange", "expert"});
+            return refuse(place_of(file, node),
+                          fmt::format("unknown section or key '{}'; {}", section,
+                                      near.empty() ? unknown_key_hint("", section)
+                                                   : fmt::format("did you mean '{}'?", near)));
+        }
+        if (!node.is_table()) {
+            return refuse(place_of(file, node),
+                          fmt::format("'{}' must be a section, [{}]", section, section));
+        }
+        K3POD_TRY(read_section(file, "[" + section + "]", *node.as_table(), *keys, config));
+    }
+    return Status::ok();
+}
+
+Status check_names_and_addresses(const PodConfig& config) {
+    const Place place{config.file, 1};
+    std::set<std::string> names{"station"};
+    std::set<std::string> addresses;
+    const auto claim = [&](const std::string& address, const std::string& owner) -> Status {
+        const bool any_port = address.ends_with(":0");
+        if (address.empty() || any_port || addresses.insert(address).second) return Status::ok();
+        return refuse(
+            place, fmt::format("{} uses the address {} a second time; every listener needs its own",
+                               owner, address));
+    };
+    K3POD_TRY(claim(config.station.listen, "station"));
+    for (const ExpertConfig& expert : config.experts) {
+        if (!names.insert(expert.name).second) {
+            return refuse(
+                place,
+                fmt::format("two nodes are named '{}'; names must be unique and 'station' is taken",
+                            expert.name));
+        }
+        K3POD_TRY(claim(expert.control, expert.name));
+        K3POD_TRY(claim(expert.http, expert.name));
+    }
+    return Status::ok();
+}
+
+Status check_whole(const PodConfig& config) {
+    const Place place{config.file, 1};
+    if (config.model.empty()) return refuse(place, "[pod] lacks 'model', the checkpoint folder");
+    if (config.experts.empty() && config.station.expert_budget_bytes == 0) {
+        return refuse(place,
+                      "no node holds experts: add [[expert]] servers or [station] expert_budget");
+    }
+    if (config.station.max_body_bytes < 1024) {
+        return refuse(place, fmt::format("[station] max_body {} is below the least allowed, 1 KiB",
+                                         format_bytes(config.station.max_body_bytes)));
+    }
+    const int32_t least = config.station.max_num_seqs + 16;
+    if (config.station.max_batch_tokens < least) {
+        return refuse(
+            place,
+            fmt::format("[station] max_batch_tokens {} is below {}: a step must take one token "
+                        "of each of max_num_seqs = {} sequences and a prefill chunk of 16",
+                        config.station.max_batch_tokens, least, config.station.max_num_seqs));
+    }
+    return check_names_and_addresses(config);
+}
+
+void make_paths_absolute(PodConfig& config) {
+    const fs::path base = config.file.parent_path();
+    const auto anchor = [&](fs::path& p) {
+        if (!p.empty() && p.is_relative()) p = (base / p).lexically_normal();
+        if (!p.empty() && !p.has_filename()) p = p.parent_path();
+    };
+    anchor(config.model);
+    anchor(config.placement.file);
+}
+
+template <class Section>
+void print_section(std::string& out, const std::string& title,
+                   const std::vector<Key<Section>>& keys, const Section& section) {
+    out += title + "\n";
+    for (const auto& key : keys) {
+        const std::string value = key.print(section);
+        if (!value.empty()) out += key.name + " = " + value + "\n";
+    }
+    out += "\n";
+}
+
+}  // namespace
+
+const ExpertConfig* PodConfig::find_expert(const std::string& node) const {
+    for (const ExpertConfig& expert : experts) {
+        if (expert.name == node) return &expert;
+    }
+    return nullptr;
+}
+
+Result<PodConfig> parse_pod_config(std::string_view text, const fs::path& file) {
+    const toml::parse_result parsed = toml::parse(text, file.string());
+    if (!parsed) {
+        const auto& error = parsed.error();
+        return refuse(
+            {file, static_cast<int64_t>(error.source().begin.line)},
+            fmt::format("column {}: {}", error.source().begin.column, error.description()));
+    }
+    PodConfig config;
+    config.file = file;
+    K3POD_TRY(read_root(file, parsed.table(), config));
+    make_paths_absolute(config);
+    if (config.name.empty()) config.name = file.stem().string();
+    K3POD_TRY(check_whole(config));
+    if (config.station.served_model_name.empty()) {
+        config.station.served_model_name = config.model.filename().string();
+    }
+    return config;
+}
+
+Result<PodConfig> read_pod_config(const fs::path& file) {
+    std::ifstream in(file, std::ios::binary);
+    std::error_code error;
+    if (!in || fs::is_directory(file, error)) {
+        return not_found(fmt::format("cannot read the pod file {}: {}; give it with --pod",
+                                     file.string(), in ? "it is a folder" : std::strerror(errno)));
+    }
+    std::stringstream text;
+    text << in.rdbuf();
+    return parse_pod_config(text.str(), fs::absolute(file).lexically_normal());
+}
+
+std::string to_toml(const PodConfig& config) {
+    std::string out;
+    print_section(out, "[pod]", pod_keys(), config);
+    print_section(out, "[station]", station_keys(), config);
+    print_section(out, "[placement]", placement_keys(), config);
+    print_section(out, "[exchange]", exchange_keys(), config);
+    for (const ExpertConfig& expert : config.experts) {
+        print_section(out, "[[expert]]", expert_keys(), expert);
+    }
+    return out;
+}
+
+Status check_environment(const char* const* environ_list) {
+    std::string found;
+    for (; environ_list != nullptr && *environ_list != nullptr; ++environ_list) {
+        const std::string_view entry = *environ_list;
+        if (!entry.starts_with("K3POD_")) continue;
+        found += (found.empty() ? "" : ", ") + std::string(entry.substr(0, entry.find('=')));
+    }
+    if (found.empty()) return Status::ok();
+    return invalid_argument(
+        fmt::format("k3pod reads no environment variables, but {} is set; put settings in the pod "
+                    "file and unset it",
+                    found));
+}
+
+}  // namespace k3pod

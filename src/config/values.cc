@@ -1,0 +1,152 @@
+#include "values.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <numeric>
+#include <optional>
+
+namespace k3pod {
+namespace {
+
+struct Unit {
+    std::string_view name;
+    double factor;
+};
+
+// Largest first, so that formatting picks the largest that divides.
+constexpr std::array<Unit, 9> kByteUnits{{{"TiB", 1099511627776.0},
+                                          {"TB", 1e12},
+                                          {"GiB", 1073741824.0},
+                                          {"GB", 1e9},
+                                          {"MiB", 1048576.0},
+                                          {"MB", 1e6},
+                                          {"KiB", 1024.0},
+                                          {"KB", 1e3},
+                                          {"B", 1.0}}};
+constexpr std::array<Unit, 5> kTimeUnits{
+    {{"min", 60e9}, {"s", 1e9}, {"ms", 1e6}, {"us", 1e3}, {"ns", 1.0}}};
+
+struct Quantity {
+    double number = 0;
+    std::string_view unit;
+};
+
+std::optional<Quantity> split_quantity(std::string_view text) {
+    const size_t digits = text.find_first_not_of("0123456789.");
+    Quantity q;
+    const std::string_view number = text.substr(0, digits);
+    const auto [end, error] =
+        std::from_chars(number.data(), number.data() + number.size(), q.number);
+    if (number.empty() || error != std::errc() || end != number.data() + number.size()) return {};
+    if (digits == std::string_view::npos) return q;
+    q.unit = text.substr(digits);
+    while (!q.unit.empty() && q.unit.front() == ' ') q.unit.remove_prefix(1);
+    return q;
+}
+
+template <size_t N>
+std::optional<double> in_base_unit(std::string_view text, const std::array<Unit, N>& units,
+                                   std::string_view default_unit) {
+    const auto q = split_quantity(text);
+    if (!q) return {};
+    const std::string_view name = q->unit.empty() ? default_unit : q->unit;
+    for (const Unit& unit : units) {
+        if (unit.name == name) return q->number * unit.factor;
+    }
+    return {};
+}
+
+}  // namespace
+
+Result<int64_t> parse_bytes(std::string_view text) {
+    const auto bytes = in_base_unit(text, kByteUnits, "B");
+    if (!bytes || *bytes > 0x1p60) {
+        return invalid_argument(
+            fmt::format("'{}' is not a size; write bytes or a number with B, KiB, MiB, GiB or TiB, "
+                        "e.g. \"64 MiB\"",
+                        text));
+    }
+    return static_cast<int64_t>(std::llround(*bytes));
+}
+
+std::string format_bytes(int64_t bytes) {
+    for (const Unit& unit : kByteUnits) {
+        const bool binary = unit.name.size() != 2;
+        const auto factor = static_cast<int64_t>(unit.factor);
+        if (binary && bytes >= factor && bytes % factor == 0) {
+            return fmt::format("{} {}", bytes / factor, unit.name);
+        }
+    }
+    return fmt::format("{} B", bytes);
+}
+
+Result<Nanoseconds> parse_duration(std::string_view text) {
+    const auto ns = in_base_unit(text, kTimeUnits, "");
+    if (!ns || *ns > 86400e9) {
+        return invalid_argument(
+            fmt::format("'{}' is not a time; write a number with us, ms, s or min (one day at "
+                        "most), e.g. \"500 ms\"",
+                        text));
+    }
+    return Nanoseconds(std::llround(*ns));
+}
+
+std::string format_duration(Nanoseconds duration) {
+    for (const Unit& unit : kTimeUnits) {
+        const auto factor = static_cast<int64_t>(unit.factor);
+        if (duration.count() >= factor && duration.count() % factor == 0) {
+            return fmt::format("{} {}", duration.count() / factor, unit.name);
+        }
+    }
+    return "0 s";
+}
+
+Status check_host_port(std::string_view text) {
+    const auto refuse = [&] {
+        return invalid_argument(
+            fmt::format("'{}' is not an address; write host:port with a port of 0 to 65535, e.g. "
+                        "\"127.0.0.1:8000\"",
+                        text));
+    };
+    const size_t colon = text.rfind(':');
+    if (colon == std::string_view::npos || colon == 0 || colon + 1 == text.size()) return refuse();
+    const std::string_view host = text.substr(0, colon);
+    const std::string_view port = text.substr(colon + 1);
+    const bool bracketed = host.front() == '[' && host.back() == ']';
+    if (!bracketed && host.find_first_of(" :/") != std::string_view::npos) return refuse();
+    int value = -1;
+    const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), value);
+    if (error != std::errc() || end != port.data() + port.size() || value < 0 || value > 65535) {
+        return refuse();
+    }
+    return Status::ok();
+}
+
+std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
+    std::string best;
+    size_t best_distance = std::max<size_t>(2, word.size() / 2);
+    for (const std::string& candidate : candidates) {
+        std::vector<size_t> row(candidate.size() + 1);
+        std::iota(row.begin(), row.end(), size_t{0});
+        for (size_t i = 0; i < word.size(); ++i) {
+            size_t diagonal = row[0];
+            row[0] = i + 1;
+            for (size_t j = 0; j < candidate.size(); ++j) {
+                const size_t replaced = diagonal + (word[i] == candidate[j] ? 0 : 1);
+                diagonal = row[j + 1];
+                row[j + 1] = std::min({replaced, row[j] + 1, row[j + 1] + 1});
+            }
+        }
+        if (row.back() < best_distance) {
+            best_distance = row.back();
+            best = candidate;
+        }
+    }
+    return best;
+}
+
+}  // namespace k3pod

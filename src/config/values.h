@@ -1,0 +1,29 @@
+#pragma once
+// Values of a pod file: text such as "64 MiB" or "100 ms" to numbers and back, each refusal saying
+// what was found and what is expected. The caller adds file, line and key.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "k3pod/base/clock.h"
+#include "k3pod/base/status.h"
+
+namespace k3pod {
+
+// "1048576", "64 MiB", "104.49 GiB", "95 GB". Not negative, at most 2^60.
+Result<int64_t> parse_bytes(std::string_view text);
+std::string format_bytes(int64_t bytes);
+
+// "1s", "100 ms", "2 min", "50 us". Not negative, at most one day.
+Result<Nanoseconds> parse_duration(std::string_view text);
+std::string format_duration(Nanoseconds duration);
+
+// "127.0.0.1:8000", "[::1]:8000", "spark-1.local:7001". Port 0 is legal (any free port).
+Status check_host_port(std::string_view text);
+
+// The candidate nearest to `word` by edit distance, or "" when none is near.
+std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
+
+}  // namespace k3pod
