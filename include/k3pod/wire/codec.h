@@ -19,13 +19,14 @@ uint32_t payload_checksum(std::span<const std::byte> payload);
 // names the field, the value found and the one expected.
 Result<FrameHeader> decode_header(std::span<const std::byte> bytes);
 
-// Shape checks of a request: rows, entries and layer within `limits`, payload size as computed, payload
-// checksum if flagged, every entry's row < rows, expert < num_experts, weight finite, entries sorted by
-// (expert, row) without repeats.
+// Shape checks of a request: rows, entries and layer within `limits`, payload size as computed,
+// payload checksum if flagged, every entry's row < rows, expert < num_experts, weight finite,
+// entries sorted by (expert, row) without repeats.
 Status check_request(const FrameHeader& header, std::span<const std::byte> payload,
                      const FrameLimits& limits);
 
-// Shape checks of a reply: payload size for rows and flags (empty when status is not ok), checksum if flagged.
+// Shape checks of a reply: payload size for rows and flags (empty when status is not ok), checksum
+// if flagged.
 Status check_reply(const FrameHeader& header, std::span<const std::byte> payload,
                    const FrameLimits& limits);
 
