@@ -6,7 +6,8 @@
 namespace k3pod {
 
 void check_failed(const char* condition, const char* text, const char* file, int line) {
-    std::fprintf(stderr, "k3pod: broken invariant: %s (%s) at %s:%d\n", text, condition, file, line);
+    std::fprintf(stderr, "k3pod: broken invariant: %s (%s) at %s:%d\n", text, condition, file,
+                 line);
     std::abort();
 }
 

@@ -21,10 +21,14 @@ spdlog::logger& logger() {
 
 spdlog::level::level_enum to_spdlog(Level level) {
     switch (level) {
-        case Level::kDebug: return spdlog::level::debug;
-        case Level::kInfo: return spdlog::level::info;
-        case Level::kWarning: return spdlog::level::warn;
-        case Level::kError: return spdlog::level::err;
+        case Level::kDebug:
+            return spdlog::level::debug;
+        case Level::kInfo:
+            return spdlog::level::info;
+        case Level::kWarning:
+            return spdlog::level::warn;
+        case Level::kError:
+            return spdlog::level::err;
     }
     return spdlog::level::info;
 }
@@ -40,9 +44,17 @@ void init(std::string_view role, Level level) {
     logger().set_level(to_spdlog(level));
 }
 
-void debug(std::string_view message) { write(Level::kDebug, message); }
-void info(std::string_view message) { write(Level::kInfo, message); }
-void warning(std::string_view message) { write(Level::kWarning, message); }
-void error(std::string_view message) { write(Level::kError, message); }
+void debug(std::string_view message) {
+    write(Level::kDebug, message);
+}
+void info(std::string_view message) {
+    write(Level::kInfo, message);
+}
+void warning(std::string_view message) {
+    write(Level::kWarning, message);
+}
+void error(std::string_view message) {
+    write(Level::kError, message);
+}
 
 }  // namespace k3pod::log

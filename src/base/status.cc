@@ -6,18 +6,30 @@ namespace k3pod {
 
 std::string_view code_name(Code code) {
     switch (code) {
-        case Code::kOk: return "ok";
-        case Code::kInvalidArgument: return "invalid_argument";
-        case Code::kNotFound: return "not_found";
-        case Code::kPermissionDenied: return "permission_denied";
-        case Code::kFailedPrecondition: return "failed_precondition";
-        case Code::kResourceExhausted: return "resource_exhausted";
-        case Code::kUnavailable: return "unavailable";
-        case Code::kDeadlineExceeded: return "deadline_exceeded";
-        case Code::kCancelled: return "cancelled";
-        case Code::kDataLoss: return "data_loss";
-        case Code::kUnimplemented: return "unimplemented";
-        case Code::kInternal: return "internal";
+        case Code::kOk:
+            return "ok";
+        case Code::kInvalidArgument:
+            return "invalid_argument";
+        case Code::kNotFound:
+            return "not_found";
+        case Code::kPermissionDenied:
+            return "permission_denied";
+        case Code::kFailedPrecondition:
+            return "failed_precondition";
+        case Code::kResourceExhausted:
+            return "resource_exhausted";
+        case Code::kUnavailable:
+            return "unavailable";
+        case Code::kDeadlineExceeded:
+            return "deadline_exceeded";
+        case Code::kCancelled:
+            return "cancelled";
+        case Code::kDataLoss:
+            return "data_loss";
+        case Code::kUnimplemented:
+            return "unimplemented";
+        case Code::kInternal:
+            return "internal";
     }
     return "unknown";
 }
@@ -42,21 +54,33 @@ Status Status::with_context(std::string_view prefix) const {
     return Status(code(), std::string(prefix) + ": " + message());
 }
 
-Status invalid_argument(std::string message) { return {Code::kInvalidArgument, std::move(message)}; }
-Status not_found(std::string message) { return {Code::kNotFound, std::move(message)}; }
+Status invalid_argument(std::string message) {
+    return {Code::kInvalidArgument, std::move(message)};
+}
+Status not_found(std::string message) {
+    return {Code::kNotFound, std::move(message)};
+}
 Status failed_precondition(std::string message) {
     return {Code::kFailedPrecondition, std::move(message)};
 }
 Status resource_exhausted(std::string message) {
     return {Code::kResourceExhausted, std::move(message)};
 }
-Status unavailable(std::string message) { return {Code::kUnavailable, std::move(message)}; }
+Status unavailable(std::string message) {
+    return {Code::kUnavailable, std::move(message)};
+}
 Status deadline_exceeded(std::string message) {
     return {Code::kDeadlineExceeded, std::move(message)};
 }
-Status cancelled(std::string message) { return {Code::kCancelled, std::move(message)}; }
-Status data_loss(std::string message) { return {Code::kDataLoss, std::move(message)}; }
-Status internal_error(std::string message) { return {Code::kInternal, std::move(message)}; }
+Status cancelled(std::string message) {
+    return {Code::kCancelled, std::move(message)};
+}
+Status data_loss(std::string message) {
+    return {Code::kDataLoss, std::move(message)};
+}
+Status internal_error(std::string message) {
+    return {Code::kInternal, std::move(message)};
+}
 
 namespace detail {
 void bad_result_access(const Status& status) {

@@ -11,7 +11,9 @@ struct Bf16 {
 };
 static_assert(sizeof(Bf16) == 2);
 
-constexpr float to_f32(Bf16 v) { return std::bit_cast<float>(static_cast<uint32_t>(v.bits) << 16); }
+constexpr float to_f32(Bf16 v) {
+    return std::bit_cast<float>(static_cast<uint32_t>(v.bits) << 16);
+}
 
 constexpr Bf16 to_bf16(float v) {
     const uint32_t u = std::bit_cast<uint32_t>(v);

@@ -1,5 +1,6 @@
 #pragma once
-// Monotonic time. Code with deadlines takes a Clock&, so that tests bring a fake one and never sleep.
+// Monotonic time. Code with deadlines takes a Clock&, so that tests bring a fake one and never
+// sleep.
 
 #include <chrono>
 
@@ -20,6 +21,8 @@ class SteadyClock final : public Clock {
     TimePoint now() const override { return std::chrono::steady_clock::now(); }
 };
 
-inline double to_seconds(Nanoseconds d) { return std::chrono::duration<double>(d).count(); }
+inline double to_seconds(Nanoseconds d) {
+    return std::chrono::duration<double>(d).count();
+}
 
 }  // namespace k3pod

@@ -8,7 +8,8 @@ namespace k3pod::log {
 
 enum class Level { kDebug, kInfo, kWarning, kError };
 
-// `role` ("station", "spark-1") is printed in each line. Call once from main; default "k3pod", kInfo.
+// `role` ("station", "spark-1") is printed in each line. Call once from main; default "k3pod",
+// kInfo.
 void init(std::string_view role, Level level);
 
 void debug(std::string_view message);

@@ -1,8 +1,8 @@
 #pragma once
 // The one error language of k3pod: Status for "did it work", Result<T> for "a T or why not".
 //
-// Expected failures (bad input, peer gone, deadline, full queue) are a Status. A broken invariant is
-// K3POD_CHECK (check.h). No exception crosses a room's public header.
+// Expected failures (bad input, peer gone, deadline, full queue) are a Status. A broken invariant
+// is K3POD_CHECK (check.h). No exception crosses a room's public header.
 
 #include <cstdint>
 #include <memory>
@@ -76,7 +76,7 @@ namespace detail {
 template <class T>
 class [[nodiscard]] Result {
   public:
-    Result(T value) : value_(std::move(value)) {}       // NOLINT: implicit on purpose
+    Result(T value) : value_(std::move(value)) {}         // NOLINT: implicit on purpose
     Result(Status status) : status_(std::move(status)) {  // NOLINT: implicit on purpose
         if (status_.is_ok()) detail::bad_result_access(status_);
     }
@@ -107,15 +107,15 @@ class [[nodiscard]] Result {
 }  // namespace k3pod
 
 // Returns the Status of `expr` to the caller unless it is ok.
-#define K3POD_TRY(expr)                                     \
-    do {                                                    \
+#define K3POD_TRY(expr)                                                                           \
+    do {                                                                                          \
         if (::k3pod::Status k3pod_status_ = (expr); !k3pod_status_.is_ok()) return k3pod_status_; \
     } while (0)
 
 // K3POD_ASSIGN(auto x, f()): x = value of f(), or returns its Status.
 #define K3POD_ASSIGN(decl, expr) K3POD_ASSIGN_IMPL_(decl, expr, __LINE__)
 #define K3POD_ASSIGN_IMPL_(decl, expr, line) K3POD_ASSIGN_IMPL2_(decl, expr, line)
-#define K3POD_ASSIGN_IMPL2_(decl, expr, line)            \
-    auto k3pod_result_##line = (expr);                   \
+#define K3POD_ASSIGN_IMPL2_(decl, expr, line)                              \
+    auto k3pod_result_##line = (expr);                                     \
     if (!k3pod_result_##line.is_ok()) return k3pod_result_##line.status(); \
     decl = std::move(k3pod_result_##line).value()

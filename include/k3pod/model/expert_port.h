@@ -1,6 +1,6 @@
 #pragma once
-// How the forward pass reaches the routed experts. In-process tiers and remote servers implement it,
-// together; the model never knows which.
+// How the forward pass reaches the routed experts. In-process tiers and remote servers implement
+// it, together; the model never knows which.
 
 #include <cstdint>
 #include <span>
@@ -12,26 +12,28 @@ namespace k3pod {
 // The rows of one MoE layer in one step. All spans are borrowed until combine() returns.
 struct RoutedRows {
     uint64_t step = 0;
-    int32_t layer = 0;                   // 0-based decoder layer
-    int32_t rows = 0;                    // R
-    int32_t latent = 0;                  // L
-    int32_t top_k = 0;                   // K
-    std::span<const float> latents;      // [R, L] fp32; rounded to bf16 on the way to the experts
-    std::span<const uint16_t> experts;   // [R, K]
-    std::span<const float> weights;      // [R, K]
+    int32_t layer = 0;                  // 0-based decoder layer
+    int32_t rows = 0;                   // R
+    int32_t latent = 0;                 // L
+    int32_t top_k = 0;                  // K
+    std::span<const float> latents;     // [R, L] fp32; rounded to bf16 on the way to the experts
+    std::span<const uint16_t> experts;  // [R, K]
+    std::span<const float> weights;     // [R, K]
 };
 
 class ExpertPort {
   public:
     virtual ~ExpertPort() = default;
 
-    // Starts the work of one layer. Returns as soon as the rows are on their way, so that the caller
-    // can run the shared experts meanwhile. One dispatch is outstanding at a time. Step thread.
+    // Starts the work of one layer. Returns as soon as the rows are on their way, so that the
+    // caller can run the shared experts meanwhile. One dispatch is outstanding at a time. Step
+    // thread.
     virtual Status dispatch(const RoutedRows& rows) = 0;
 
-    // Waits for the dispatched layer and writes out[R, L] = sum over k of weight * expert(latent), fp32,
-    // summed in a fixed order that does not depend on arrival. Complete or an error: kDeadlineExceeded
-    // and kUnavailable name the holder. After an error the port accepts the next dispatch. Step thread.
+    // Waits for the dispatched layer and writes out[R, L] = sum over k of weight * expert(latent),
+    // fp32, summed in a fixed order that does not depend on arrival. Complete or an error:
+    // kDeadlineExceeded and kUnavailable name the holder. After an error the port accepts the next
+    // dispatch. Step thread.
     virtual Status combine(std::span<float> out) = 0;
 };
 
