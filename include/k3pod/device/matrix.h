@@ -1,6 +1,6 @@
 #pragma once
-// A weight matrix as it lies in memory, in one of the formats of the checkpoint. Kernels and their CPU
-// twins take it by view; whoever loaded it owns the bytes.
+// A weight matrix as it lies in memory, in one of the formats of the checkpoint. Kernels and their
+// CPU twins take it by view; whoever loaded it owns the bytes.
 //
 //   y[T, rows] = x[T, cols] * W^T,  W is [rows, cols] row-major ("out, in").
 
@@ -14,12 +14,13 @@
 namespace k3pod {
 
 enum class WeightFormat : uint8_t {
-    kF32,       // data: float [rows, cols]
-    kBf16,      // data: Bf16 [rows, cols]
-    kFp8Tile,   // data: E4M3 [rows, cols]; scales: float [ceil(rows/128), ceil(cols/128)], multiplier
-    kNvfp4,     // data: 2 x E2M1 a byte [rows, cols/2], low nibble = even column;
-                // scales: E4M3 [rows, cols/16]; w = e2m1 * scale * global_scale
-    kMxfp4,     // data: as kNvfp4; scales: E8M0 [rows, cols/32]; w = e2m1 * 2^(scale-127)
+    kF32,      // data: float [rows, cols]
+    kBf16,     // data: Bf16 [rows, cols]
+    kFp8Tile,  // data: E4M3 [rows, cols]; scales: float [ceil(rows/128), ceil(cols/128)],
+               // multiplier
+    kNvfp4,    // data: 2 x E2M1 a byte [rows, cols/2], low nibble = even column;
+               // scales: E4M3 [rows, cols/16]; w = e2m1 * scale * global_scale
+    kMxfp4,    // data: as kNvfp4; scales: E8M0 [rows, cols/32]; w = e2m1 * 2^(scale-127)
 };
 
 const char* weight_format_name(WeightFormat format);
