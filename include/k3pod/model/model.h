@@ -17,9 +17,10 @@ namespace k3pod {
 
 // Consecutive tokens of one sequence in this step: one for a decode step, more for a prefill chunk.
 struct SequenceChunk {
-    const SequenceState* state = nullptr;  // slot and pages; pages cover position + ids.size() tokens
-    int32_t position = 0;                  // tokens of the sequence already in the state
-    std::span<const int32_t> ids;          // [T_chunk], each in [0, V)
+    const SequenceState* state =
+        nullptr;                   // slot and pages; pages cover position + ids.size() tokens
+    int32_t position = 0;          // tokens of the sequence already in the state
+    std::span<const int32_t> ids;  // [T_chunk], each in [0, V)
     enum class Logits : uint8_t { kNone, kLast, kAll } logits = Logits::kLast;
 };
 
@@ -40,19 +41,23 @@ class ForwardProbe {
                             std::span<const float> weights) = 0;
 };
 
+// Shape of the state that sequences of this model need.
+StateShape state_shape(const ModelConfig& config, int32_t num_slots, int32_t num_pages);
+
 class Model {
   public:
-    // Borrows weights and state, which must outlive it. max_rows bounds the tokens of one step; every
-    // work buffer is allocated here.
+    // Borrows weights and state, which must outlive it. max_rows bounds the tokens of one step;
+    // every work buffer is allocated here.
     static Result<std::unique_ptr<Model>> create(const ModelConfig& config,
                                                  const StationWeights& weights, StateStore& state,
                                                  int32_t max_rows);
     virtual ~Model() = default;
 
-    // Runs one step and advances the state of every chunk's sequence. logits receives [N, V] fp32, N =
-    // rows asked for by the chunks in order. The result of a row does not depend on what else is in
-    // the step, and a prompt split at multiples of kPrefillAlignment gives the same bits as one whole.
-    // On error the states of the chunks are unusable (release them or replay from position 0).
+    // Runs one step and advances the state of every chunk's sequence. logits receives [N, V] fp32,
+    // N = rows asked for by the chunks in order. The result of a row does not depend on what else
+    // is in the step, and a prompt split at multiples of kPrefillAlignment gives the same bits as
+    // one whole. On error the states of the chunks are unusable (release them or replay from
+    // position 0).
     virtual Status forward(const ModelStep& step, ExpertPort& experts, std::span<float> logits,
                            ForwardProbe* probe = nullptr) = 0;
 };

@@ -24,6 +24,7 @@ struct StateShape {
     int32_t mla_cache_width = 0;  // 576 bf16 per token per layer: [512 latent | 64 shared key]
     int32_t num_slots = 0;        // sequences
     int32_t num_pages = 0;        // of kPageTokens tokens
+    bool operator==(const StateShape&) const = default;
 };
 
 // What one sequence owns. Returned by StateStore::acquire, given back by release.

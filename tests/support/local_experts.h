@@ -1,0 +1,56 @@
+#pragma once
+// Experts in this process behind an ExpertPort: one store per holder of a placement, summed as the
+// station sums the replies of expert servers, but without a wire.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "k3pod/experts/expert_store.h"
+#include "k3pod/model/expert_port.h"
+#include "k3pod/placement/placement.h"
+#include "k3pod/weights/checkpoint.h"
+#include "k3pod/weights/model_config.h"
+#include "k3pod/weights/model_weights.h"
+
+namespace k3pod::testing {
+
+struct LocalExpertsOptions {
+    int32_t max_rows = 0;
+    bool reply_f32 = false;  // false: partial sums are rounded to bf16, as on the wire
+};
+
+class LocalExperts final : public ExpertPort {
+  public:
+    static Result<std::unique_ptr<LocalExperts>> load(const Checkpoint& checkpoint,
+                                                      const ModelConfig& config, Release release,
+                                                      const Placement& placement,
+                                                      const LocalExpertsOptions& options);
+
+    // Computes at once; combine only hands out the sum.
+    Status dispatch(const RoutedRows& rows) override;
+    Status combine(std::span<float> out) override;
+
+  private:
+    struct Holder {
+        std::unique_ptr<ExpertStore> store;
+        std::unique_ptr<ExpertRunner> runner;
+        std::vector<wire::WireEntry> entries;  // of the layer in work
+    };
+    explicit LocalExperts(const Placement& placement) : placement_(placement) {}
+    void sort_entries_by_holder(const RoutedRows& rows);
+    void add_partial(std::span<const float> partial);
+
+    Placement placement_;
+    LocalExpertsOptions options_;
+    std::vector<Holder> holders_;
+    std::vector<Bf16> latents_;   // [R, L]
+    std::vector<float> partial_;  // [R, L], one holder's sum
+    std::vector<float> sum_;      // [R, L]
+};
+
+// An even placement of every expert over `num_holders` holders without a budget.
+Result<Placement> even_placement(const ModelConfig& config, PlacementMode mode,
+                                 int32_t num_holders);
+
+}  // namespace k3pod::testing
