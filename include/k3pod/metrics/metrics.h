@@ -1,6 +1,7 @@
 #pragma once
-// Prometheus metrics of one process. Handles are found once at construction and used lock-free after.
-// Names are listed in docs/metrics.md; a test compares the table with what the code registers.
+// Prometheus metrics of one process. Handles are found once at construction; using one is an atomic
+// operation (a histogram: a short uncontended lock). Names are listed in docs/metrics.md; a test
+// compares the table with what the code registers.
 
 #include <cstdint>
 #include <map>
@@ -32,18 +33,22 @@ class Histogram {
     virtual void observe(double v) = 0;
 };
 
+// Any thread. Comes with the process_* metrics and the memory of the machine, which are read from
+// the operating system at each expose().
 class MetricsRegistry {
   public:
     MetricsRegistry();
     ~MetricsRegistry();
 
-    // The same name and labels give the same object. Names as exposed, e.g. "k3pod_exchange_frames_total".
+    // The same name and labels give the same object; its first help text and bounds stay. Names as
+    // exposed, e.g. "k3pod_exchange_frames_total". Aborts on an illegal name and on one name for
+    // two types.
     Counter& counter(const std::string& name, const std::string& help, const Labels& labels = {});
     Gauge& gauge(const std::string& name, const std::string& help, const Labels& labels = {});
     Histogram& histogram(const std::string& name, const std::string& help,
                          const std::vector<double>& bounds, const Labels& labels = {});
 
-    // Prometheus text format 0.0.4.
+    // Prometheus text format 0.0.4, families sorted by name. Changes nothing.
     std::string expose() const;
     // Registered family names, sorted.
     std::vector<std::string> names() const;
