@@ -9,6 +9,13 @@ if(K3POD_WERROR)
 endif()
 target_include_directories(k3pod_flags INTERFACE ${CMAKE_SOURCE_DIR}/include)
 
+if(K3POD_FUZZ)
+  if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+    message(FATAL_ERROR "K3POD_FUZZ needs clang: configure with -DCMAKE_CXX_COMPILER=clang++")
+  endif()
+  set(K3POD_SANITIZE "address,fuzzer-no-link")
+endif()
+
 if(K3POD_SANITIZE)
   add_compile_options(-fsanitize=${K3POD_SANITIZE} -fno-omit-frame-pointer -g1)
   add_link_options(-fsanitize=${K3POD_SANITIZE})

@@ -2,7 +2,8 @@
 #
 #   k3pod_room(NAME exchange LAYER 6 SOURCES client.cc ROOMS transport wire EXT fmt)
 #
-# k3pod_test(NAME exchange_unit LABEL unit SOURCES a_test.cc ROOMS exchange) makes one gtest program.
+# k3pod_test(NAME exchange_unit LABEL unit SOURCES a_test.cc ROOMS exchange) makes one gtest program; with
+# TSAN it also runs in the thread sanitizer build.
 
 set(K3POD_LAYERS
     base:0
@@ -47,7 +48,7 @@ function(k3pod_room)
 endfunction()
 
 function(k3pod_test)
-  cmake_parse_arguments(T "" "NAME;LABEL;TIMEOUT" "SOURCES;ROOMS;EXT" ${ARGN})
+  cmake_parse_arguments(T "TSAN" "NAME;LABEL;TIMEOUT" "SOURCES;ROOMS;EXT" ${ARGN})
   add_executable(${T_NAME} ${T_SOURCES})
   target_include_directories(${T_NAME} PRIVATE ${CMAKE_SOURCE_DIR})
   target_compile_definitions(${T_NAME} PRIVATE K3POD_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
@@ -62,8 +63,13 @@ function(k3pod_test)
   if(NOT T_TIMEOUT)
     set(T_TIMEOUT 120)
   endif()
-  gtest_discover_tests(${T_NAME} DISCOVERY_MODE PRE_TEST
-                       PROPERTIES LABELS ${T_LABEL} TIMEOUT ${T_TIMEOUT})
+  set(labels ${T_LABEL})
+  if(T_TSAN)
+    list(APPEND labels tsan)
+    set_property(GLOBAL APPEND PROPERTY K3POD_TSAN_PROGRAMS ${T_NAME})
+  endif()
+  # DISCOVERY_MODE PRE_TEST: a program that was not built is a "not available" test, not a build step.
+  gtest_discover_tests(${T_NAME} DISCOVERY_MODE PRE_TEST PROPERTIES LABELS "${labels}" TIMEOUT ${T_TIMEOUT})
 endfunction()
 
 function(k3pod_summary)

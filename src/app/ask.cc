@@ -1,0 +1,221 @@
+// `k3pod ask`: one question to a running endpoint, the answer streamed to stdout.
+
+#include <fmt/format.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include <boost/asio/connect.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/beast/core.hpp>
+#include <boost/beast/http.hpp>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+#include "commands.h"
+
+namespace k3pod {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = beast::http;
+using Json = nlohmann::json;
+using boost::system::error_code;
+
+struct Endpoint {
+    std::string host, port;
+};
+
+Result<Endpoint> parse_url(std::string_view url) {
+    const auto refuse = [&] {
+        return invalid_argument(fmt::format("--url {} is not of the form http://host:port", url));
+    };
+    constexpr std::string_view kScheme = "http://";
+    if (!url.starts_with(kScheme)) return refuse();
+    std::string_view rest = url.substr(kScheme.size());
+    rest = rest.substr(0, rest.find('/'));
+    const size_t colon = rest.rfind(':');
+    if (colon == std::string_view::npos || colon == 0 || colon + 1 == rest.size()) return refuse();
+    return Endpoint{std::string(rest.substr(0, colon)), std::string(rest.substr(colon + 1))};
+}
+
+std::string request_body(const AskOptions& options) {
+    const Json body = {{"messages", {{{"role", "user"}, {"content", options.question}}}},
+                       {"temperature", 0},
+                       {"stream", true},
+                       {"chat_template_kwargs", {{"thinking", options.thinking}}}};
+    // Bytes of the command line that are not UTF-8 become U+FFFD here.
+    return body.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+// Prints what one event of the stream brings; an error inside it is a Status.
+class AnswerPrinter {
+  public:
+    explicit AnswerPrinter(bool show_thinking) : show_thinking_(show_thinking) {}
+
+    Status on_event(std::string_view data) {
+        if (data == "[DONE]") {
+            is_done_ = true;
+            return Status::ok();
+        }
+        const Json event = Json::parse(data, nullptr, false);
+        if (!event.is_object())
+            return internal_error("the endpoint sent an event that is not JSON");
+        if (event.contains("error")) return unavailable(error_text(event));
+        if (!event.contains("choices") || event["choices"].empty()) return Status::ok();
+        const Json& delta = event["choices"][0].value("delta", Json::object());
+        if (show_thinking_) print(stderr, delta.value("reasoning_content", ""));
+        print(stdout, delta.value("content", ""));
+        return Status::ok();
+    }
+    bool is_done() const { return is_done_; }
+
+    static std::string error_text(const Json& body) {
+        const Json error = body.is_object() ? body.value("error", Json::object()) : Json::object();
+        return error.is_object() ? error.value("message", "no reason given") : "no reason given";
+    }
+
+  private:
+    static void print(std::FILE* to, const std::string& text) {
+        std::fwrite(text.data(), 1, text.size(), to);
+        std::fflush(to);
+    }
+    bool show_thinking_;
+    bool is_done_ = false;
+};
+
+// Cuts the body into "data: ..." lines as it arrives.
+class EventLines {
+  public:
+    template <class OnData>
+    Status push(std::string_view piece, OnData on_data) {
+        held_.append(piece);
+        for (size_t end; (end = held_.find('\n')) != std::string::npos;) {
+            std::string line = held_.substr(0, end);
+            held_.erase(0, end + 1);
+            if (!line.empty() && line.back() == '\r') line.pop_back();
+            constexpr std::string_view kData = "data: ";
+            if (line.starts_with(kData))
+                K3POD_TRY(on_data(std::string_view(line).substr(kData.size())));
+        }
+        return Status::ok();
+    }
+
+  private:
+    std::string held_;
+};
+
+class AskClient {
+  public:
+    AskClient(const AskOptions& options, Endpoint endpoint)
+        : options_(options),
+          endpoint_(std::move(endpoint)),
+          socket_(io_),
+          printer_(options.show_thinking) {}
+
+    Status run() {
+        K3POD_TRY(connect());
+        K3POD_TRY(send());
+        http::response_parser<http::buffer_body> parser;
+        parser.body_limit(boost::none);
+        error_code error;
+        http::read_header(socket_, buffer_, parser, error);
+        if (error) return broken(error);
+        return parser.get().result() == http::status::ok ? stream(parser) : refused(parser);
+    }
+
+  private:
+    Status broken(const error_code& error) const {
+        const bool timed_out = error == asio::error::would_block || error == asio::error::try_again;
+        return unavailable(fmt::format(
+            "{}:{}: {}", endpoint_.host, endpoint_.port,
+            timed_out ? fmt::format("silent for {} s", options_.timeout_s) : error.message()));
+    }
+
+    Status connect() {
+        error_code error;
+        asio::ip::tcp::resolver resolver(io_);
+        const auto addresses = resolver.resolve(endpoint_.host, endpoint_.port, error);
+        if (!error) asio::connect(socket_, addresses, error);
+        if (error) {
+            return unavailable(fmt::format("cannot reach {}:{}: {}; is the station running?",
+                                           endpoint_.host, endpoint_.port, error.message()));
+        }
+        const auto seconds = static_cast<time_t>(options_.timeout_s);
+        const timeval timeout{seconds, 0};
+        setsockopt(socket_.native_handle(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
+        return Status::ok();
+    }
+
+    Status send() {
+        http::request<http::string_body> request{http::verb::post, "/v1/chat/completions", 11};
+        request.set(http::field::host, endpoint_.host + ":" + endpoint_.port);
+        request.set(http::field::content_type, "application/json");
+        request.body() = request_body(options_);
+        request.prepare_payload();
+        error_code error;
+        http::write(socket_, request, error);
+        return error ? broken(error) : Status::ok();
+    }
+
+    // Reads the body piece by piece until it ends.
+    template <class Parser, class OnPiece>
+    Status read_body(Parser& parser, OnPiece on_piece) {
+        char piece[16384];
+        while (!parser.is_done()) {
+            parser.get().body().data = piece;
+            parser.get().body().size = sizeof(piece);
+            error_code error;
+            http::read_some(socket_, buffer_, parser, error);
+            if (error == http::error::need_buffer) error = {};
+            if (error) return broken(error);
+            K3POD_TRY(on_piece(std::string_view(piece, sizeof(piece) - parser.get().body().size)));
+        }
+        return Status::ok();
+    }
+
+    template <class Parser>
+    Status stream(Parser& parser) {
+        EventLines lines;
+        K3POD_TRY(read_body(parser, [&](std::string_view piece) {
+            return lines.push(piece,
+                              [&](std::string_view data) { return printer_.on_event(data); });
+        }));
+        std::fputc('\n', stdout);
+        std::fflush(stdout);
+        return printer_.is_done() ? Status::ok() : unavailable("the answer ended early");
+    }
+
+    template <class Parser>
+    Status refused(Parser& parser) {
+        constexpr size_t kLimit = 64 << 10;
+        std::string body;
+        K3POD_TRY(read_body(parser, [&](std::string_view piece) {
+            if (body.size() < kLimit) body.append(piece);
+            return Status::ok();
+        }));
+        return unavailable(
+            fmt::format("the endpoint answered {}: {}", parser.get().result_int(),
+                        AnswerPrinter::error_text(Json::parse(body, nullptr, false))));
+    }
+
+    const AskOptions& options_;
+    Endpoint endpoint_;
+    asio::io_context io_;
+    asio::ip::tcp::socket socket_;
+    beast::flat_buffer buffer_;
+    AnswerPrinter printer_;
+};
+
+}  // namespace
+
+Status run_ask(const AskOptions& options) {
+    K3POD_ASSIGN(Endpoint endpoint, parse_url(options.url));
+    AskClient client(options, std::move(endpoint));
+    return client.run();
+}
+
+}  // namespace k3pod

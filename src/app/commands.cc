@@ -1,0 +1,129 @@
+#include "commands.h"
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <functional>
+
+namespace k3pod {
+namespace {
+
+constexpr int kExitFailed = 1;
+constexpr int kExitUsage = 2;
+
+int report(const Status& status) {
+    if (status) return 0;
+    std::fprintf(stderr, "k3pod: %s\n", status.message().c_str());
+    return kExitFailed;
+}
+
+// Reads the pod file and runs `serve` on it, or prints the effective configuration.
+int with_pod(const std::string& file, bool print_config,
+             const std::function<Status(const PodConfig&)>& serve) {
+    if (const Status clean = check_environment(environ); !clean) return report(clean);
+    const auto pod = read_pod_config(file);
+    if (!pod) return report(pod.status());
+    if (print_config) {
+        std::fputs(to_toml(*pod).c_str(), stdout);
+        return 0;
+    }
+    return report(serve(*pod));
+}
+
+struct Arguments {
+    std::string pod;
+    std::string node;
+    bool print_config = false;
+    AskOptions ask;
+};
+
+void add_pod_options(CLI::App& command, Arguments& arguments) {
+    command
+        .add_option("--pod", arguments.pod, "The pod file; every node of a pod reads the same one")
+        ->required()
+        ->type_name("FILE");
+    command.add_flag("--print-config", arguments.print_config,
+                     "Print the effective configuration, defaults filled in, and exit");
+}
+
+CLI::App* add_station(CLI::App& app, Arguments& arguments) {
+    CLI::App* command = app.add_subcommand(
+        "station", "Run the station: attention, KV cache, the endpoint for users");
+    add_pod_options(*command, arguments);
+    command->footer(
+        "Loads the non-expert weights, dials every expert server of the pod file and waits for "
+        "those that\n"
+        "are not up yet. Serves an OpenAI-compatible API at [station] listen: "
+        "/v1/chat/completions,\n"
+        "/v1/completions, /v1/models, /tokenize, /detokenize, /health, /metrics.\n"
+        "SIGTERM or Ctrl-C drains: no new requests, running ones finish within drain_timeout, exit "
+        "0.\n\n"
+        "Example: k3pod station --pod configs/tiny.toml");
+    return command;
+}
+
+CLI::App* add_expert(CLI::App& app, Arguments& arguments) {
+    CLI::App* command =
+        app.add_subcommand("expert", "Run an expert server: a resident share of the experts");
+    add_pod_options(*command, arguments);
+    command->add_option("--node", arguments.node, "Which [[expert]] of the pod file this is")
+        ->required()
+        ->type_name("NAME");
+    command->footer(
+        "Waits for the station to dial its control address, loads the shards it is given and "
+        "answers.\n"
+        "Start order does not matter, and either side may be restarted.\n\n"
+        "Example: k3pod expert --pod configs/tiny.toml --node spark-1");
+    return command;
+}
+
+CLI::App* add_ask(CLI::App& app, Arguments& arguments) {
+    CLI::App* command =
+        app.add_subcommand("ask", "Ask a running pod one question and stream the answer");
+    command->add_option("question", arguments.ask.question, "The question")->required();
+    command->add_option("--url", arguments.ask.url, "The station's endpoint")
+        ->default_val("http://127.0.0.1:8000")
+        ->type_name("URL");
+    command->add_flag("!--no-thinking", arguments.ask.thinking, "Answer without thinking first");
+    command->add_flag("--show-thinking", arguments.ask.show_thinking,
+                      "Print the reasoning to stderr");
+    command->add_option("--timeout", arguments.ask.timeout_s, "Give up after this much silence")
+        ->default_val(120)
+        ->check(CLI::Range(1, 86400))
+        ->type_name("SECONDS");
+    command->footer(
+        "Greedy (temperature 0), so the same question gets the same answer.\n\n"
+        "Example: k3pod ask \"What is 47 + 38?\"");
+    return command;
+}
+
+}  // namespace
+
+int run_command(int argc, char** argv) {
+    CLI::App app("k3pod: serves Kimi-K3 on a pod of one station and several expert servers");
+    app.require_subcommand(1);
+    app.set_version_flag("--version", [] { return version_text(); });
+    Arguments arguments;
+    const CLI::App* station = add_station(app, arguments);
+    const CLI::App* expert = add_expert(app, arguments);
+    const CLI::App* ask = add_ask(app, arguments);
+    const CLI::App* version =
+        app.add_subcommand("version", "Print version, build id and protocol versions");
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+        return app.exit(error) == 0 ? 0 : kExitUsage;
+    }
+    if (*station) return with_pod(arguments.pod, arguments.print_config, run_station);
+    if (*expert) {
+        return with_pod(arguments.pod, arguments.print_config, [&](const PodConfig& pod) {
+            return run_expert_server(pod, arguments.node);
+        });
+    }
+    if (*ask) return report(run_ask(arguments.ask));
+    if (*version) std::fputs(version_text().c_str(), stdout);
+    return 0;
+}
+
+}  // namespace k3pod

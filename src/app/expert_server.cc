@@ -1,0 +1,274 @@
+// The expert server process: waits for a station, loads the shards it is given, answers frames.
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "commands.h"
+#include "k3pod/api/http_server.h"
+#include "k3pod/api/openai_api.h"
+#include "k3pod/base/log.h"
+#include "k3pod/control/control.h"
+#include "k3pod/exchange/exchange.h"
+#include "k3pod/experts/expert_store.h"
+#include "model_folder.h"
+#include "progress.h"
+#include "signals.h"
+
+namespace k3pod {
+namespace {
+
+// Keeps the shards between sessions: a station that comes back with the same list finds them ready.
+// Loading runs on a thread of its own; the last assignment wins.
+class ShardLoader final : public ControlHandler {
+  public:
+    using Report = std::function<void(const ServerReport&)>;
+
+    ShardLoader(const ModelFolder& model, const ExpertConfig& node, ExchangeServer& exchange,
+                MetricsRegistry& metrics)
+        : model_(model),
+          node_(node),
+          exchange_(exchange),
+          board_(STDERR_FILENO),
+          resident_bytes_(
+              metrics.gauge("k3pod_experts_resident_bytes", "Bytes of expert shards in memory")),
+          thread_([this] { run(); }) {}
+
+    ~ShardLoader() override {
+        {
+            const std::lock_guard lock(mutex_);
+            stopping_ = true;
+        }
+        wake_.notify_all();
+        thread_.join();
+    }
+
+    Status on_hello(const NodeIdentity& station) override {
+        log::info(fmt::format("station connected (build {})", station.build_id));
+        return Status::ok();
+    }
+
+    void on_assignment(const Assignment& assignment, Report report) override {
+        const std::lock_guard lock(mutex_);
+        assignment_ = assignment;
+        report_ = std::move(report);
+        is_pending_ = true;
+        wake_.notify_all();
+    }
+
+    void on_session_end(uint64_t session) override {
+        exchange_.close_session(session);
+        const std::lock_guard lock(mutex_);
+        if (!assignment_ || assignment_->session != session) return;
+        log::info("the station's session ended; keeping the shards and waiting for it");
+        assignment_.reset();
+        report_ = nullptr;
+        phase_ = "waiting for the station";
+    }
+
+    std::string phase() const {
+        const std::lock_guard lock(mutex_);
+        return phase_;
+    }
+    bool is_ready() const { return phase() == "ready"; }
+
+  private:
+    void run() {
+        std::unique_lock lock(mutex_);
+        while (true) {
+            wake_.wait(lock, [this] { return stopping_ || is_pending_; });
+            if (stopping_) return;
+            is_pending_ = false;
+            if (!assignment_) continue;
+            const Assignment assignment = *assignment_;
+            lock.unlock();
+            serve(assignment);
+            lock.lock();
+        }
+    }
+
+    void serve(const Assignment& assignment) {
+        const Status loaded = load(assignment);
+        ServerReport report;
+        if (!loaded) {
+            log::error(loaded.message());
+            report.phase = ServerPhase::kFailed;
+            report.message = loaded.message();
+            set_phase(loaded.message());
+        } else if (const Status opened = exchange_.open_session(assignment, store_); !opened) {
+            log::error(opened.message());
+            report.phase = ServerPhase::kFailed;
+            report.message = opened.message();
+        } else {
+            report.phase = ServerPhase::kReady;
+            report.data_address = exchange_.local_address();
+            set_phase("ready");
+            log::info(fmt::format("ready: epoch {}, {} shards, {} bytes", assignment.epoch,
+                                  store_->num_shards(), store_->size_bytes()));
+        }
+        send(assignment.session, report);
+    }
+
+    Status load(const Assignment& assignment) {
+        if (store_ && shards_ == assignment.shards) return Status::ok();
+        int64_t bytes = 0;
+        for (const Shard& shard : assignment.shards) {
+            bytes += expert_shard_bytes(model_.config, model_.release, shard.end - shard.begin);
+        }
+        if (bytes > node_.expert_budget_bytes) {
+            return invalid_argument(
+                fmt::format("{} was given shards of {} bytes but its expert_budget is {}; raise it "
+                            "or mend the placement",
+                            node_.name, bytes, node_.expert_budget_bytes));
+        }
+        store_.reset();  // Memory is the plan: the old shards go before the new ones come.
+        set_phase("loading");
+        K3POD_ASSIGN(store_,
+                     ExpertStore::load(
+                         model_.checkpoint, model_.config, model_.release, assignment.shards,
+                         [&](int64_t done, int64_t total) {
+                             board_.update(node_.name, done, total);
+                             send(assignment.session, {ServerPhase::kLoading, done, total, {}, {}});
+                         }));
+        board_.finish();
+        shards_ = assignment.shards;
+        resident_bytes_.set(static_cast<double>(store_->size_bytes()));
+        return Status::ok();
+    }
+
+    void send(uint64_t session, const ServerReport& report) {
+        Report to;
+        {
+            const std::lock_guard lock(mutex_);
+            if (assignment_ && assignment_->session == session) to = report_;
+        }
+        if (to) to(report);
+    }
+
+    void set_phase(const std::string& phase) {
+        const std::lock_guard lock(mutex_);
+        phase_ = phase;
+    }
+
+    const ModelFolder& model_;
+    const ExpertConfig& node_;
+    ExchangeServer& exchange_;
+    ProgressBoard board_;
+    Gauge& resident_bytes_;
+    std::shared_ptr<const ExpertStore> store_;  // loader thread only
+    std::vector<Shard> shards_;
+
+    mutable std::mutex mutex_;
+    std::condition_variable wake_;
+    std::optional<Assignment> assignment_;
+    Report report_;
+    std::string phase_ = "waiting for the station";
+    bool is_pending_ = false;
+    bool stopping_ = false;
+    std::thread thread_;
+};
+
+// When the model folder is damaged: tells the station why, so that it does not wait for ever.
+class RefuseAll final : public ControlHandler {
+  public:
+    explicit RefuseAll(Status why) : why_(std::move(why)) {}
+    Status on_hello(const NodeIdentity&) override {
+        told_ = true;
+        return why_;
+    }
+    void on_assignment(const Assignment&, std::function<void(const ServerReport&)>) override {}
+    void on_session_end(uint64_t) override {}
+    bool has_told() const { return told_; }
+
+  private:
+    const Status why_;
+    std::atomic<bool> told_{false};
+};
+
+// Stays reachable for a short while with nothing but the refusal, then fails.
+Status refuse_for_a_while(const ExpertConfig& node, NodeIdentity identity, const Status& why,
+                          StopSignal& stop) {
+    constexpr auto kLimit = std::chrono::seconds(20);
+    log::error(why.message());
+    RefuseAll handler(why);
+    const auto server = ControlServer::start(node.control, identity, handler);
+    const TimePoint end = SteadyClock().now() + kLimit;
+    while (server.is_ok() && !handler.has_told() && !stop.is_requested() &&
+           SteadyClock().now() < end) {
+        stop.wait_for(std::chrono::milliseconds(100));
+    }
+    return why;
+}
+
+Result<std::unique_ptr<HttpServer>> start_http(const ExpertConfig& node, MetricsRegistry& metrics,
+                                               const ShardLoader& loader,
+                                               const ExchangeServer& exchange) {
+    HttpServerOptions options;
+    options.listen = node.http;
+    options.num_workers = 1;
+    return HttpServer::start(
+        options,
+        make_node_handler(
+            metrics,
+            [&loader] { return loader.is_ready() ? Status::ok() : unavailable(loader.phase()); },
+            [&node, &exchange] {
+                return fmt::format(R"({{"node":"{}","frames":{}}})", node.name,
+                                   exchange.num_frames());
+            }));
+}
+
+Status serve_node(const PodConfig& pod, const ExpertConfig& node, const ModelFolder& model,
+                  StopSignal& stop) {
+    SteadyClock clock;
+    MetricsRegistry metrics;
+    K3POD_ASSIGN(const auto exchange,
+                 ExchangeServer::create(make_exchange_options(pod, model.config),
+                                        make_transport_factory(pod, node.device), clock, metrics));
+    ShardLoader loader(model, node, *exchange, metrics);
+    K3POD_ASSIGN(const auto control,
+                 ControlServer::start(node.control, make_identity(pod, model, node.name), loader));
+    std::unique_ptr<HttpServer> http;
+    if (!node.http.empty()) {
+        K3POD_ASSIGN(http, start_http(node, metrics, loader, *exchange));
+    }
+    log::info(fmt::format("waiting for the station to dial {}", node.control));
+    stop.wait();
+    stop.exit_on_next_signal();
+    log::info("draining");
+    control->drain();
+    return Status::ok();
+}
+
+}  // namespace
+
+Status run_expert_server(const PodConfig& pod, const std::string& name) {
+    StopSignal stop;
+    log::init(name, log::Level::kInfo);
+    const ExpertConfig* node = pod.find_expert(name);
+    if (node == nullptr) {
+        std::string known;
+        for (const ExpertConfig& expert : pod.experts) known += " " + expert.name;
+        return invalid_argument(
+            fmt::format("--node {}: no [[expert]] of {} has that name; it has:{}", name,
+                        pod.file.string(), known));
+    }
+    K3POD_TRY(check_node(name, node->backend, node->expert_budget_bytes));
+    const auto model = open_model_folder(pod.model);
+    if (!model) {
+        NodeIdentity identity;
+        identity.node = name;
+        identity.build_id = build_id();
+        return refuse_for_a_while(*node, identity, model.status(), stop);
+    }
+    return serve_node(pod, *node, *model, stop);
+}
+
+}  // namespace k3pod

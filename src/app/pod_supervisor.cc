@@ -1,0 +1,200 @@
+#include "pod_supervisor.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "k3pod/base/log.h"
+
+namespace k3pod {
+namespace {
+
+constexpr auto kReminderInterval = std::chrono::seconds(10);
+
+// Faults of the node's own files: waiting does not mend them.
+bool is_damaged_input(const Status& why) {
+    return why.code() == Code::kDataLoss || why.code() == Code::kNotFound ||
+           why.code() == Code::kInvalidArgument;
+}
+
+}  // namespace
+
+PodSupervisor::PodSupervisor(const PodConfig& pod, MetricsRegistry& metrics, ProgressBoard& board,
+                             Fatal fatal)
+    : pod_(pod),
+      board_(board),
+      fatal_(std::move(fatal)),
+      pod_ready_(metrics.gauge("k3pod_pod_ready", "1 while every expert shard is served")) {
+    for (const ExpertConfig& expert : pod.experts) {
+        Node& node = nodes_[expert.name];
+        node.address = expert.control;
+        node.ready =
+            &metrics.gauge("k3pod_pod_node_ready", "1 while this expert server is attached",
+                           {{"node", expert.name}});
+        node.ready->set(0);
+    }
+    pod_ready_.set(0);
+}
+
+PodSupervisor::~PodSupervisor() {
+    stop();
+}
+
+void PodSupervisor::start(const NodeIdentity& self, const Placement& placement, int32_t max_rows,
+                          ExchangeClient& exchange, Engine& engine) {
+    exchange_ = &exchange;
+    engine_ = &engine;
+    thread_ = std::thread([this] { run(); });
+    for (size_t holder = 0; holder < placement.holders.size(); ++holder) {
+        const auto node = nodes_.find(placement.holders[holder]);
+        if (node == nodes_.end()) continue;  // the station's own tier
+        Assignment assignment;
+        assignment.epoch = placement.epoch;
+        assignment.node_index = static_cast<uint16_t>(holder);
+        assignment.max_rows = max_rows;
+        assignment.shards = placement.shards_of(static_cast<int32_t>(holder));
+        assignment.station_address = exchange.local_address();
+        node->second.link = ControlLink::start(node->second.address, node->first, self,
+                                               std::move(assignment), *this);
+    }
+    post([this] { update_door(); });
+}
+
+void PodSupervisor::stop() {
+    {
+        const std::lock_guard lock(mutex_);
+        if (stopping_) return;
+        stopping_ = true;
+    }
+    wake_.notify_all();
+    if (thread_.joinable()) thread_.join();
+    for (auto& [name, node] : nodes_) node.link.reset();
+}
+
+void PodSupervisor::post(std::function<void()> event) {
+    {
+        const std::lock_guard lock(mutex_);
+        if (stopping_) return;
+        events_.push_back(std::move(event));
+    }
+    wake_.notify_all();
+}
+
+void PodSupervisor::run() {
+    std::unique_lock lock(mutex_);
+    while (!stopping_) {
+        const bool woken = wake_.wait_for(lock, kReminderInterval,
+                                          [this] { return stopping_ || !events_.empty(); });
+        if (!woken && !is_ready_) log::info(reason());
+        while (!stopping_ && !events_.empty()) {
+            const std::function<void()> event = std::move(events_.front());
+            events_.pop_front();
+            lock.unlock();
+            event();
+            lock.lock();
+        }
+    }
+}
+
+void PodSupervisor::on_data_plane_down(const std::string& node, const Status& why) {
+    post([this, node, why] {
+        if (nodes_[node].link) nodes_[node].link->reconnect(why);
+        handle_lost(node, why);
+    });
+}
+
+void PodSupervisor::on_waiting(const std::string& node, const Status& why) {
+    post([this, node, why] {
+        log::info(
+            fmt::format("waiting for {} at {}: {}", node, nodes_[node].address, why.message()));
+        nodes_[node].state = why.message();
+        if (is_damaged_input(why)) fail_start(node, why);
+        update_door();
+    });
+}
+
+void PodSupervisor::on_connected(const std::string& node, const NodeIdentity& server) {
+    post([this, node, build = server.build_id] {
+        log::info(fmt::format("{} connected (build {})", node, build));
+        nodes_[node].state = "connected";
+    });
+}
+
+void PodSupervisor::on_report(const std::string& node, uint64_t session,
+                              const ServerReport& report) {
+    post([this, node, session, report] { handle_report(node, session, report); });
+}
+
+void PodSupervisor::on_lost(const std::string& node, const Status& why) {
+    post([this, node, why] { handle_lost(node, why); });
+}
+
+void PodSupervisor::handle_report(const std::string& node, uint64_t session,
+                                  const ServerReport& report) {
+    Node& entry = nodes_[node];
+    switch (report.phase) {
+        case ServerPhase::kLoading:
+            entry.state =
+                fmt::format("loading, {} of {} bytes", report.loaded_bytes, report.total_bytes);
+            board_.update(node, report.loaded_bytes, report.total_bytes);
+            break;
+        case ServerPhase::kReady: {
+            const Status attached = exchange_->attach(node, report.data_address, session);
+            entry.state = attached.is_ok() ? "ready" : attached.message();
+            entry.ready->set(attached.is_ok() ? 1 : 0);
+            if (attached.is_ok()) {
+                log::info(fmt::format("{} is ready", node));
+            } else {
+                log::warning(fmt::format("{} cannot be attached: {}", node, attached.message()));
+                entry.link->reconnect(attached);
+            }
+            break;
+        }
+        case ServerPhase::kDraining:
+            handle_lost(node, unavailable(node + " is draining"));
+            break;
+        case ServerPhase::kFailed:
+            handle_lost(node, data_loss(report.message));
+            fail_start(node, data_loss(report.message));
+            break;
+    }
+    update_door();
+}
+
+void PodSupervisor::handle_lost(const std::string& node, const Status& why) {
+    log::warning(fmt::format("{} is lost: {}", node, why.message()));
+    Node& entry = nodes_[node];
+    entry.state = why.message();
+    entry.ready->set(0);
+    exchange_->detach(node, why);
+    update_door();
+}
+
+void PodSupervisor::fail_start(const std::string& node, const Status& why) {
+    if (!was_ready_) fatal_(why.with_context(node));
+}
+
+void PodSupervisor::update_door() {
+    const bool ready = exchange_->missing().empty();
+    if (ready && !is_ready_) {
+        board_.finish();
+        log::info(fmt::format("pod {} is ready: http://{}/v1 serves {}", pod_.name,
+                              pod_.station.listen, pod_.station.served_model_name));
+    }
+    is_ready_ = ready;
+    was_ready_ = was_ready_ || ready;
+    pod_ready_.set(ready ? 1 : 0);
+    engine_->set_accepting(ready, ready ? "" : reason());
+}
+
+std::string PodSupervisor::reason() const {
+    std::string nodes;
+    for (const std::string& name : exchange_->missing()) {
+        const auto node = nodes_.find(name);
+        const std::string state = node == nodes_.end() ? "not in the pod file" : node->second.state;
+        nodes += fmt::format("{}{} ({})", nodes.empty() ? "" : ", ", name, state);
+    }
+    return "waiting for " + (nodes.empty() ? "nobody" : nodes);
+}
+
+}  // namespace k3pod

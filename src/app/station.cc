@@ -1,0 +1,271 @@
+// The station process: from the pod file to a served endpoint, and back down.
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "commands.h"
+#include "k3pod/api/chat.h"
+#include "k3pod/api/http_server.h"
+#include "k3pod/api/openai_api.h"
+#include "k3pod/base/log.h"
+#include "k3pod/engine/generation_service.h"
+#include "k3pod/experts/expert_store.h"
+#include "k3pod/model/model.h"
+#include "k3pod/state/state_store.h"
+#include "k3pod/tokenizer/tokenizer.h"
+#include "model_folder.h"
+#include "pod_supervisor.h"
+#include "progress.h"
+#include "signals.h"
+
+namespace k3pod {
+namespace {
+
+// Answers 503 until the API is there, so that probes see "loading" from the first second on.
+class Door {
+  public:
+    void handle(HttpRequest request, std::shared_ptr<HttpReply> reply) {
+        OpenAiApi* api = nullptr;
+        {
+            const std::lock_guard lock(mutex_);
+            api = api_;
+        }
+        if (api != nullptr) {
+            api->handle(std::move(request), std::move(reply));
+            return;
+        }
+        HttpResponse response;
+        response.status = 503;
+        response.headers = {{"Retry-After", "5"}};
+        response.body =
+            R"({"error":{"message":"the station is loading its weights; try again in a few seconds","type":"unavailable_error","param":null,"code":"loading"}})";
+        reply->send(std::move(response));
+    }
+    void open(OpenAiApi& api) {
+        const std::lock_guard lock(mutex_);
+        api_ = &api;
+    }
+
+  private:
+    std::mutex mutex_;
+    OpenAiApi* api_ = nullptr;
+};
+
+// Prompt + output limits and pool sizes after the pod file's zeros are filled in.
+struct Capacity {
+    int32_t max_model_len = 0;
+    int32_t num_pages = 0;
+};
+
+Result<Capacity> size_capacity(const PodConfig& pod, const ModelConfig& config) {
+    Capacity capacity;
+    capacity.max_model_len =
+        pod.station.max_model_len > 0 ? pod.station.max_model_len : config.max_position_embeddings;
+    if (capacity.max_model_len > config.max_position_embeddings) {
+        return invalid_argument(fmt::format(
+            "[station] max_model_len {} is over the model's max_position_embeddings {}; lower it",
+            capacity.max_model_len, config.max_position_embeddings));
+    }
+    const int64_t tokens = pod.station.kv_tokens > 0
+                               ? pod.station.kv_tokens
+                               : int64_t{pod.station.max_num_seqs} * capacity.max_model_len;
+    capacity.num_pages = static_cast<int32_t>((tokens + kPageTokens - 1) / kPageTokens);
+    return capacity;
+}
+
+StateShape make_state_shape(const PodConfig& pod, const ModelConfig& config,
+                            const Capacity& capacity) {
+    StateShape shape;
+    shape.num_kda_layers = config.num_kda_layers();
+    shape.kda_heads = config.kda_num_heads;
+    shape.kda_head_dim = config.kda_head_dim;
+    shape.conv_kernel = config.conv_kernel;
+    shape.num_mla_layers = config.num_mla_layers();
+    shape.mla_cache_width = config.mla_cache_width();
+    shape.num_slots = pod.station.max_num_seqs;
+    shape.num_pages = capacity.num_pages;
+    return shape;
+}
+
+EngineOptions make_engine_options(const PodConfig& pod, const Capacity& capacity) {
+    EngineOptions options;
+    options.model_name = pod.station.served_model_name;
+    options.default_max_tokens = pod.station.default_max_tokens;
+    options.limits.max_num_seqs = pod.station.max_num_seqs;
+    options.limits.num_pages = capacity.num_pages;
+    options.limits.page_tokens = kPageTokens;
+    options.limits.max_batch_tokens = pod.station.max_batch_tokens;
+    options.limits.queue_limit = pod.station.queue_limit;
+    options.limits.max_model_len = capacity.max_model_len;
+    options.limits.prefill_alignment = kPrefillAlignment;
+    return options;
+}
+
+// The station's own tier of experts, if the placement gives it any.
+struct LocalExperts {
+    std::unique_ptr<ExpertStore> store;
+    std::unique_ptr<ExpertRunner> runner;
+};
+
+Result<LocalExperts> load_local_experts(const ModelFolder& model, const Placement& placement,
+                                        int32_t max_rows, ProgressBoard& board) {
+    LocalExperts local;
+    for (size_t holder = 0; holder < placement.holders.size(); ++holder) {
+        if (placement.holders[holder] != "station") continue;
+        const std::vector<Shard> shards = placement.shards_of(static_cast<int32_t>(holder));
+        K3POD_ASSIGN(local.store, ExpertStore::load(model.checkpoint, model.config, model.release,
+                                                    shards, [&](int64_t done, int64_t total) {
+                                                        board.update("own experts", done, total);
+                                                    }));
+        local.runner = std::make_unique<ExpertRunner>(*local.store, max_rows);
+    }
+    return local;
+}
+
+// Everything a station consists of, built bottom up; members are destroyed top down.
+class Station {
+  public:
+    Station(const PodConfig& pod, StopSignal& stop)
+        : pod_(pod),
+          stop_(stop),
+          board_(STDERR_FILENO),
+          supervisor_(pod, metrics_, board_, [this](const Status& why) { fail(why); }) {}
+
+    Status run() {
+        K3POD_TRY(listen());
+        K3POD_TRY(open_folder());
+        K3POD_TRY(load());
+        K3POD_TRY(connect());
+        K3POD_TRY(open_api());
+        supervisor_.start(make_identity(pod_, *model_, "station"), placement_,
+                          pod_.station.max_batch_tokens, *exchange_, *engine_);
+        stop_.wait();
+        return shut_down();
+    }
+
+  private:
+    Status listen() {
+        HttpServerOptions options;
+        options.listen = pod_.station.listen;
+        options.max_body_bytes = pod_.station.max_body_bytes;
+        K3POD_ASSIGN(http_, HttpServer::start(options, [this](HttpRequest request,
+                                                              std::shared_ptr<HttpReply> reply) {
+                         door_.handle(std::move(request), std::move(reply));
+                     }));
+        return Status::ok();
+    }
+
+    Status open_folder() {
+        K3POD_ASSIGN(model_, open_model_folder(pod_.model));
+        K3POD_ASSIGN(capacity_, size_capacity(pod_, model_->config));
+        K3POD_ASSIGN(tokenizer_, Tokenizer::load(pod_.model, model_->config.vocab));
+        K3POD_ASSIGN(wording_, read_chat_wording(pod_.model));
+        K3POD_ASSIGN(defaults_, read_generation_defaults(pod_.model));
+        K3POD_ASSIGN(placement_, make_placement(pod_, *model_));
+        return Status::ok();
+    }
+
+    Status load() {
+        K3POD_ASSIGN(weights_, load_station_weights(model_->checkpoint, model_->config,
+                                                    [this](int64_t done, int64_t total) {
+                                                        board_.update("station", done, total);
+                                                    }));
+        K3POD_ASSIGN(
+            local_, load_local_experts(*model_, placement_, pod_.station.max_batch_tokens, board_));
+        board_.finish();
+        state_.emplace(make_state_shape(pod_, model_->config, capacity_));
+        K3POD_ASSIGN(network_, Model::create(model_->config, *weights_, *state_,
+                                             pod_.station.max_batch_tokens));
+        return Status::ok();
+    }
+
+    Status connect() {
+        K3POD_ASSIGN(exchange_,
+                     ExchangeClient::create(make_exchange_options(pod_, model_->config), placement_,
+                                            make_transport_factory(pod_, pod_.station_device),
+                                            local_.runner.get(), clock_, metrics_,
+                                            [this](const std::string& node, const Status& why) {
+                                                supervisor_.on_data_plane_down(node, why);
+                                            }));
+        engine_ = Engine::create(make_engine_options(pod_, capacity_), *network_, *state_,
+                                 *exchange_, model_->config.vocab, clock_, metrics_);
+        return Status::ok();
+    }
+
+    Status open_api() {
+        ApiOptions options;
+        options.model_name = pod_.station.served_model_name;
+        options.build_id = build_id();
+        options.sse_keepalive = pod_.station.sse_keepalive;
+        options.default_temperature = defaults_.temperature;
+        options.default_top_p = defaults_.top_p;
+        api_ = OpenAiApi::create(options, *engine_, *tokenizer_, wording_, clock_, metrics_);
+        door_.open(*api_);
+        return Status::ok();
+    }
+
+    void fail(const Status& why) {
+        {
+            const std::lock_guard lock(failure_mutex_);
+            failure_ = why;
+        }
+        stop_.request();
+    }
+
+    Status shut_down() {
+        stop_.exit_on_next_signal();
+        log::info(fmt::format(
+            "draining: no new requests, running ones have {:.0f} s; a second signal ends at once",
+            to_seconds(pod_.station.drain_timeout)));
+        const int32_t failed = engine_->drain(pod_.station.drain_timeout);
+        if (failed > 0)
+            log::warning(fmt::format("{} requests were cut off by the drain limit", failed));
+        http_.reset();
+        supervisor_.stop();
+        log::info("stopped");
+        const std::lock_guard lock(failure_mutex_);
+        return failure_;
+    }
+
+    const PodConfig& pod_;
+    StopSignal& stop_;
+    SteadyClock clock_;
+    MetricsRegistry metrics_;
+    ProgressBoard board_;
+    std::mutex failure_mutex_;
+    Status failure_;
+
+    std::optional<ModelFolder> model_;
+    Capacity capacity_;
+    std::unique_ptr<Tokenizer> tokenizer_;
+    ChatWording wording_;
+    GenerationDefaults defaults_;
+    Placement placement_;
+    std::optional<StationWeights> weights_;
+    LocalExperts local_;
+    std::optional<StateStore> state_;
+    std::unique_ptr<Model> network_;
+    PodSupervisor supervisor_;
+    std::unique_ptr<ExchangeClient> exchange_;
+    std::unique_ptr<Engine> engine_;
+    std::unique_ptr<OpenAiApi> api_;
+    Door door_;
+    std::unique_ptr<HttpServer> http_;
+};
+
+}  // namespace
+
+Status run_station(const PodConfig& pod) {
+    StopSignal stop;
+    log::init("station", log::Level::kInfo);
+    K3POD_TRY(check_node("station", pod.station.backend, pod.station.expert_budget_bytes));
+    const auto station = std::make_unique<Station>(pod, stop);
+    return station->run();
+}
+
+}  // namespace k3pod
