@@ -1,6 +1,6 @@
 #pragma once
-// A safetensors checkpoint with model.safetensors.index.json, opened for reading: headers checked, no
-// tensor read. Opening a million-tensor index takes seconds. Thread-safe after open.
+// A safetensors checkpoint with model.safetensors.index.json, opened for reading: headers checked,
+// no tensor read. Opening a million-tensor index takes seconds. Thread-safe after open.
 
 #include <cstdint>
 #include <filesystem>
@@ -19,20 +19,20 @@ const char* dtype_name(DType dtype);
 int64_t dtype_bytes(DType dtype);
 
 struct TensorInfo {
-    std::string_view name;        // Borrowed from the Checkpoint.
+    std::string_view name;  // Borrowed from the Checkpoint.
     DType dtype = DType::kOther;
     std::span<const int64_t> shape;
-    int32_t file = 0;             // Index for Checkpoint::file_path.
-    int64_t offset_bytes = 0;     // From the start of the file.
+    int32_t file = 0;          // Index for Checkpoint::file_path.
+    int64_t offset_bytes = 0;  // From the start of the file.
     int64_t size_bytes = 0;
 };
 
 class Checkpoint {
   public:
-    // Reads the index and the header of every shard file it names. Refuses, naming file, tensor, found
-    // and expected: missing or truncated files, headers over the limit (100 MB) or that are not JSON,
-    // offsets that overlap or leave the file, sizes that disagree with shape x dtype, tensors in the
-    // index but not in their file and the other way round, duplicate names.
+    // Reads the index and the header of every shard file it names. Refuses, naming file, tensor,
+    // found and expected: missing or truncated files, headers over the limit (100 MB) or that are
+    // not JSON, offsets that overlap or leave the file, sizes that disagree with shape x dtype,
+    // tensors in the index but not in their file and the other way round, duplicate names.
     static Result<Checkpoint> open(const std::filesystem::path& dir);
 
     Checkpoint(Checkpoint&&) noexcept;

@@ -1,7 +1,8 @@
 #pragma once
-// Loading K3's tensors out of a Checkpoint: the station's non-expert weights, and single expert shards.
-// Names and layouts are those of the NVFP4 release (FP8 tile attention, NVFP4 experts) and of the
-// original MXFP4 release (BF16 attention, compressed-tensors experts). Vision tensors are skipped.
+// Loading K3's tensors out of a Checkpoint: the station's non-expert weights, and single expert
+// shards. Names and layouts are those of the NVFP4 release (FP8 tile attention, NVFP4 experts) and
+// of the original MXFP4 release (BF16 attention, compressed-tensors experts). Vision tensors are
+// skipped.
 
 #include <functional>
 #include <vector>
@@ -15,59 +16,59 @@ namespace k3pod {
 
 enum class Release : uint8_t { kNvfp4, kMxfp4 };
 
-// Which release the tensors are; mixed formats, missing or surplus tensors, wrong dtypes and shapes are
-// refused with tensor, found and expected. Checks EVERY tensor that any node of the pod will need, so
-// that a broken checkpoint stops the start on each node alike. No tensor data is read.
+// Which release the tensors are; mixed formats, missing or surplus tensors, wrong dtypes and shapes
+// are refused with tensor, found and expected. Checks EVERY tensor that any node of the pod will
+// need, so that a broken checkpoint stops the start on each node alike. No tensor data is read.
 Result<Release> check_model(const Checkpoint& checkpoint, const ModelConfig& config);
 
 using Vector = std::vector<float>;  // Norms, biases, conv and gate parameters, widened to fp32.
 
 struct KdaWeights {
-    Matrix q_proj, k_proj, v_proj, g_proj;     // [P, H]
-    Matrix o_proj;                             // [H, P]
-    Matrix f_a_proj, f_b_proj;                 // [128, H], [P, 128]
-    Matrix b_proj;                             // [heads, H]
-    Vector q_conv, k_conv, v_conv;             // [P, conv_kernel]
-    Vector a_log;                              // [heads] (padding of the file dropped)
-    Vector dt_bias;                            // [P]
-    Vector o_norm;                             // [head_dim]
+    Matrix q_proj, k_proj, v_proj, g_proj;  // [P, H]
+    Matrix o_proj;                          // [H, P]
+    Matrix f_a_proj, f_b_proj;              // [128, H], [P, 128]
+    Matrix b_proj;                          // [heads, H]
+    Vector q_conv, k_conv, v_conv;          // [P, conv_kernel]
+    Vector a_log;                           // [heads] (padding of the file dropped)
+    Vector dt_bias;                         // [P]
+    Vector o_norm;                          // [head_dim]
 };
 
 struct MlaWeights {
-    Matrix q_a_proj, q_b_proj;                 // [q_lora, H], [heads*(nope+rope), q_lora]
-    Matrix kv_a_proj, kv_b_proj;               // [512+64, H], [heads*(nope+v), 512]
-    Matrix g_proj, o_proj;                     // [heads*v, H], [H, heads*v]
+    Matrix q_a_proj, q_b_proj;    // [q_lora, H], [heads*(nope+rope), q_lora]
+    Matrix kv_a_proj, kv_b_proj;  // [512+64, H], [heads*(nope+v), 512]
+    Matrix g_proj, o_proj;        // [heads*v, H], [H, heads*v]
     Vector q_a_norm, kv_a_norm;
 };
 
-struct MlpWeights {                            // dense MLP or shared experts
+struct MlpWeights {  // dense MLP or shared experts
     Matrix gate_proj, up_proj, down_proj;
 };
 
 struct MoeWeights {
-    Matrix router;                             // [E, H]
-    Vector router_bias;                        // [E], selection only
-    Matrix latent_down, latent_up;             // [L, H], [H, L]
-    Vector routed_norm;                        // [L]
+    Matrix router;                  // [E, H]
+    Vector router_bias;             // [E], selection only
+    Matrix latent_down, latent_up;  // [L, H], [H, L]
+    Vector routed_norm;             // [L]
     MlpWeights shared;
 };
 
 struct LayerWeights {
-    Vector input_norm, post_attention_norm;    // [H]
+    Vector input_norm, post_attention_norm;  // [H]
     // AttnRes pseudo-queries: norm weight times projection, element-wise, fp32, [H].
     Vector attention_mixer, mlp_mixer;
-    KdaWeights kda;                            // filled when the layer's attention is KDA
-    MlaWeights mla;                            // filled when it is MLA
-    MlpWeights dense;                          // filled below first_dense_layers
-    MoeWeights moe;                            // filled from there on
+    KdaWeights kda;    // filled when the layer's attention is KDA
+    MlaWeights mla;    // filled when it is MLA
+    MlpWeights dense;  // filled below first_dense_layers
+    MoeWeights moe;    // filled from there on
 };
 
 struct StationWeights {
-    Matrix embed, lm_head;                     // [V, H]
-    Vector final_norm;                         // [H]
-    Vector output_mixer;                       // [H]
+    Matrix embed, lm_head;  // [V, H]
+    Vector final_norm;      // [H]
+    Vector output_mixer;    // [H]
     std::vector<LayerWeights> layers;
-    int64_t size_bytes = 0;                    // what was read from the checkpoint
+    int64_t size_bytes = 0;  // what was read from the checkpoint
 };
 
 // Called with bytes done and total, at most ten times a second, on the loading thread.
@@ -80,16 +81,17 @@ Result<StationWeights> load_station_weights(const Checkpoint& checkpoint, const 
 
 // Rows [begin, end) of w1 and w3 and the same columns of w2 of one expert, repacked dense.
 struct ExpertShardWeights {
-    Matrix w1, w3;                             // [end-begin, L]
-    Matrix w2;                                 // [L, end-begin]
+    Matrix w1, w3;  // [end-begin, L]
+    Matrix w2;      // [L, end-begin]
     int64_t size_bytes() const { return w1.size_bytes() + w3.size_bytes() + w2.size_bytes(); }
 };
 
-// begin and end are multiples of 32 within [0, moe_intermediate]. Scale bytes that decode to NaN are
-// refused with the tensor's name. Any thread.
-Result<ExpertShardWeights> load_expert_shard(const Checkpoint& checkpoint, const ModelConfig& config,
-                                             Release release, int32_t layer, int32_t expert,
-                                             int32_t begin, int32_t end);
+// begin and end are multiples of 32 within [0, moe_intermediate]. Scale bytes that decode to NaN
+// are refused with the tensor's name. Any thread.
+Result<ExpertShardWeights> load_expert_shard(const Checkpoint& checkpoint,
+                                             const ModelConfig& config, Release release,
+                                             int32_t layer, int32_t expert, int32_t begin,
+                                             int32_t end);
 
 // Bytes that a shard of `width` columns takes in the store, without reading it.
 int64_t expert_shard_bytes(const ModelConfig& config, Release release, int32_t width);
