@@ -1,0 +1,76 @@
+#include "tests/support/tiny_model.h"
+
+#include <gtest/gtest.h>
+
+#include <utility>
+
+namespace k3pod::testing {
+namespace {
+
+size_t num_logits_rows(std::span<const SequenceChunk> chunks) {
+    size_t rows = 0;
+    for (const SequenceChunk& chunk : chunks) {
+        switch (chunk.logits) {
+            case SequenceChunk::Logits::kNone:
+                break;
+            case SequenceChunk::Logits::kLast:
+                ++rows;
+                break;
+            case SequenceChunk::Logits::kAll:
+                rows += chunk.ids.size();
+                break;
+        }
+    }
+    return rows;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<TinyModel>> TinyModel::load(const TinyModelOptions& options) {
+    std::unique_ptr<TinyModel> tiny(new TinyModel());
+    K3POD_ASSIGN(tiny->config_, read_model_config(options.dir));
+    K3POD_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(options.dir));
+    K3POD_ASSIGN(const Release release, check_model(checkpoint, tiny->config_));
+    K3POD_ASSIGN(tiny->weights_, load_station_weights(checkpoint, tiny->config_, nullptr));
+    K3POD_ASSIGN(const Placement placement,
+                 even_placement(tiny->config_, options.mode, options.num_holders));
+    K3POD_ASSIGN(tiny->experts_, LocalExperts::load(checkpoint, tiny->config_, release, placement,
+                                                    {.max_rows = options.max_rows,
+                                                     .reply_f32 = options.reply_f32}));
+    tiny->store_ = std::make_unique<StateStore>(
+        state_shape(tiny->config_, options.num_slots, options.num_pages));
+    K3POD_ASSIGN(tiny->model_,
+                 Model::create(tiny->config_, tiny->weights_, *tiny->store_, options.max_rows));
+    return tiny;
+}
+
+std::vector<float> TinyModel::step(std::span<const SequenceChunk> chunks, ForwardProbe* probe) {
+    std::vector<float> logits(num_logits_rows(chunks) * static_cast<size_t>(config_.vocab));
+    const Status status =
+        model_->forward({.step = ++num_steps_, .chunks = chunks}, *experts_, logits, probe);
+    EXPECT_TRUE(status.is_ok()) << status.to_string();
+    if (!status.is_ok()) logits.clear();
+    return logits;
+}
+
+SequenceRun::SequenceRun(TinyModel& tiny, int32_t max_tokens)
+    : tiny_(tiny), state_(std::move(tiny.store().acquire(max_tokens)).value()) {}
+
+SequenceRun::~SequenceRun() {
+    tiny_.store().release(std::move(state_));
+}
+
+SequenceChunk SequenceRun::next(std::span<const int32_t> ids, SequenceChunk::Logits logits) {
+    const SequenceChunk chunk{
+        .state = &state_, .position = position_, .ids = ids, .logits = logits};
+    position_ += static_cast<int32_t>(ids.size());
+    return chunk;
+}
+
+std::vector<float> SequenceRun::feed(std::span<const int32_t> ids, SequenceChunk::Logits logits,
+                                     ForwardProbe* probe) {
+    const SequenceChunk chunk = next(ids, logits);
+    return tiny_.step(std::span(&chunk, 1), probe);
+}
+
+}  // namespace k3pod::testing
