@@ -1,0 +1,183 @@
+"""Start order, restart, drain, exit statuses and what the command line says."""
+
+import signal
+import subprocess
+import time
+import unittest
+
+from pod import BINARY, Pod, request, wait_for
+
+
+def run(*arguments, timeout=30):
+    return subprocess.run([str(BINARY), *map(str, arguments)], capture_output=True, text=True, timeout=timeout)
+
+
+class CommandLine(unittest.TestCase):
+    def test_help_of_every_subcommand_has_an_example(self):
+        overview = run("--help")
+        self.assertEqual(overview.returncode, 0)
+        for command in ["station", "expert", "ask", "version"]:
+            self.assertIn(command, overview.stdout)
+        for command in ["station", "expert", "ask"]:
+            self.assertIn("Example: k3pod " + command, run(command, "--help").stdout)
+
+    def test_wrong_usage_exits_with_2_and_a_sentence(self):
+        for arguments in [[], ["fly"], ["station"], ["expert", "--pod", "x.toml"], ["station", "--pod"]]:
+            done = run(*arguments)
+            self.assertEqual(done.returncode, 2, arguments)
+            self.assertTrue(done.stderr.strip(), arguments)
+
+    def test_version_names_build_and_protocols(self):
+        text = run("version").stdout
+        for word in ["build id", "control version", "wire version", "UCX"]:
+            self.assertIn(word, text)
+
+    def test_print_config_is_a_pod_file(self):
+        with Pod() as pod:
+            done = run("station", "--pod", pod.file, "--print-config")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            again = pod.dir / "again.toml"
+            again.write_text(done.stdout)
+            self.assertEqual(run("station", "--pod", again, "--print-config").stdout, done.stdout)
+
+    def check_refused(self, text, *expected):
+        with Pod() as pod:
+            pod.file.write_text(text(pod.file.read_text()))
+            for arguments in [["station"], ["expert", "--node", "spark-1"]]:
+                done = run(*arguments, "--pod", pod.file)
+                self.assertEqual(done.returncode, 1, arguments)
+                self.assertEqual(len(done.stderr.strip().splitlines()), 1, done.stderr)
+                for word in expected:
+                    self.assertIn(word, done.stderr)
+
+    def test_bad_pod_files_are_refused_alike_by_both_roles(self):
+        self.check_refused(lambda t: t.replace("[placement]", "[placment]"), "placment", "did you mean 'placement'")
+        self.check_refused(lambda t: t.replace("max_num_seqs = 64", "max_num_seqs = 64\nmax_num_seqs = 3"), "pod.toml")
+        self.check_refused(lambda t: "\n".join(l for l in t.splitlines() if not l.startswith("model")), "lacks 'model'")
+        self.check_refused(lambda t: "\n".join(l for l in t.splitlines() if not l.startswith("expert_budget")),
+                           "lacks 'expert_budget'")
+
+    def test_variables_with_our_prefix_are_refused(self):
+        with Pod() as pod:
+            done = subprocess.run([str(BINARY), "station", "--pod", str(pod.file)], capture_output=True, text=True,
+                                  env={"K3POD_TRANSPORT": "shm", "PATH": "/usr/bin"}, timeout=30)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("K3POD_TRANSPORT", done.stderr)
+
+    def test_budget_over_the_machines_memory_and_unknown_node_are_refused(self):
+        with Pod(budget="100 TiB") as pod:
+            done = run("expert", "--pod", pod.file, "--node", "spark-1")
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("bytes of memory", done.stderr)
+            done = run("expert", "--pod", pod.file, "--node", "spark-9")
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("spark-1 spark-2", done.stderr)
+
+    def test_cuda_back_end_is_refused_by_name(self):
+        with Pod(station={"backend": '"cuda"'}) as pod:
+            done = run("station", "--pod", pod.file)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("cuda", done.stderr)
+
+    def test_budgets_too_small_are_refused_with_the_shortfall(self):
+        with Pod(budget="1 MiB") as pod:
+            done = run("station", "--pod", pod.file, timeout=60)
+            self.assertEqual(done.returncode, 1)
+            self.assertRegex(done.stderr, r"(?i)short|need")
+
+    def test_ask_says_when_nobody_listens(self):
+        with Pod() as pod:
+            done = run("ask", "--url", f"http://127.0.0.1:{pod.port}", "Hi")
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("is the station running?", done.stderr)
+            self.assertEqual(run("ask", "--url", "ftp://x", "Hi").returncode, 1)
+
+    def test_port_in_use_is_named(self):
+        with Pod() as first:
+            first.start()
+            done = run("station", "--pod", first.file)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(str(first.port), done.stderr)
+            done = run("expert", "--pod", first.file, "--node", "spark-1")
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(str(first.control_ports["spark-1"]), done.stderr)
+
+
+class Lifecycle(unittest.TestCase):
+    def test_station_first_waits_and_names_whom_it_waits_for(self):
+        with Pod() as pod:
+            pod.station.start()
+            health = wait_for(lambda: (h := pod.health()) and b"spark-2" in h.body and h, 30, "no health answer")
+            self.assertEqual(health.status, 503)
+            answer = pod.request("POST", "/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}]})
+            self.assertEqual(answer.status, 503)
+            self.assertIn("Retry-After", answer.headers)
+            self.assertIn("spark-1", answer.json()["error"]["message"])
+            wait_for(lambda: "waiting for spark-1" in pod.station.text(), 10, "the log names nobody")
+            for node in pod.experts.values():
+                node.start()
+            pod.wait_ready()
+            self.assertEqual(pod.chat("What is 1 + 1?")["content"], "1 + 1 = 2.")
+
+    def test_expert_servers_first_wait_for_the_station(self):
+        with Pod() as pod:
+            for node in pod.experts.values():
+                node.start()
+            wait_for(lambda: all("waiting for the station" in n.text() for n in pod.experts.values()), 20, "no log")
+            health = request(pod.http_ports["spark-1"], "GET", "/health")
+            self.assertEqual(health.status, 503)
+            pod.station.start()
+            pod.wait_ready()
+            self.assertEqual(request(pod.http_ports["spark-1"], "GET", "/health").status, 200)
+
+    def test_restarted_station_finds_the_shards_loaded(self):
+        with Pod() as pod:
+            pod.start()
+            pod.station.kill()
+            pod.station.start()
+            pod.wait_ready()
+            self.assertEqual(pod.chat("What is 2 + 2?")["content"], "2 + 2 = 4.")
+            self.assertEqual(pod.experts["spark-1"].text().count("loaded 100 %"), 1)
+
+    def test_sigterm_lets_running_requests_finish_and_refuses_new_ones(self):
+        with Pod() as pod:
+            pod.start()
+            stream = pod.stream("Tell me a story about a fox.", max_tokens=600, ignore_eos=True)
+            events = iter(stream)
+            next(events)
+            pod.station.signal(signal.SIGTERM)
+            wait_for(lambda: (h := pod.health()) is not None and h.status == 503, 10, "health stays 200")
+            refused = pod.request("POST", "/v1/completions", {"prompt": "a", "max_tokens": 1})
+            self.assertEqual(refused.status, 503)
+            last = None
+            for event in events:
+                if event["choices"]:
+                    last = event["choices"][0].get("finish_reason") or last
+            self.assertEqual(last, "length")
+            self.assertTrue(stream.is_done)
+            self.assertEqual(pod.station.stop(), 0)
+            for node in pod.experts.values():
+                self.assertEqual(node.stop(), 0)
+
+    def test_drain_limit_cuts_off_what_does_not_finish(self):
+        with Pod(station={"drain_timeout": '"300 ms"', "default_max_tokens": 8000, "max_model_len": 8192}) as pod:
+            pod.start()
+            stream = pod.stream("Tell me a story about a fox.", max_tokens=7000, ignore_eos=True)
+            events = iter(stream)
+            next(events)
+            started = time.monotonic()
+            self.assertEqual(pod.station.stop(), 0)
+            self.assertLess(time.monotonic() - started, 10)
+            self.assertTrue(any("error" in e for e in events), "the cut stream ends without a word")
+
+    def test_idle_nodes_stop_at_once(self):
+        with Pod() as pod:
+            pod.start()
+            for node in [pod.station, *pod.experts.values()]:
+                started = time.monotonic()
+                self.assertEqual(node.stop(), 0)
+                self.assertLess(time.monotonic() - started, 5)
+
+
+if __name__ == "__main__":
+    unittest.main()
