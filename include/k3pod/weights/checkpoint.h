@@ -11,21 +11,9 @@
 #include <vector>
 
 #include "k3pod/base/status.h"
+#include "k3pod/weights/safetensors.h"
 
 namespace k3pod {
-
-enum class DType : uint8_t { kF32, kBf16, kF16, kF8E4M3, kU8, kOther };
-const char* dtype_name(DType dtype);
-int64_t dtype_bytes(DType dtype);
-
-struct TensorInfo {
-    std::string_view name;  // Borrowed from the Checkpoint.
-    DType dtype = DType::kOther;
-    std::span<const int64_t> shape;
-    int32_t file = 0;          // Index for Checkpoint::file_path.
-    int64_t offset_bytes = 0;  // From the start of the file.
-    int64_t size_bytes = 0;
-};
 
 class Checkpoint {
   public:

@@ -17,11 +17,12 @@ enum class AttentionKind : uint8_t { kKda, kMla };
 
 enum class QuantMethod : uint8_t { kNone, kModeloptMixed, kCompressedTensors };
 
-// What config.json says about the formats of weights. The tensors found decide; check_model() refuses
-// a checkpoint whose tensors and config disagree.
+// What config.json says about the formats of weights. The tensors found decide; check_model()
+// refuses a checkpoint whose tensors and config disagree.
 struct QuantizationConfig {
     struct Module {
-        std::string name;     // "language_model.model.layers.3.self_attn.q_proj", or a parent of modules
+        std::string
+            name;  // "language_model.model.layers.3.self_attn.q_proj", or a parent of modules
         WeightFormat format;  // kFp8Tile or kNvfp4
     };
     QuantMethod method = QuantMethod::kNone;

@@ -1,0 +1,65 @@
+#include "file_reader.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace k3pod {
+
+FileReader::FileReader(std::filesystem::path path, int fd) : path_(std::move(path)), fd_(fd) {}
+
+FileReader::FileReader(FileReader&& other) noexcept
+    : path_(std::move(other.path_)),
+      fd_(std::exchange(other.fd_, -1)),
+      size_bytes_(other.size_bytes_) {}
+
+FileReader& FileReader::operator=(FileReader&& other) noexcept {
+    std::swap(path_, other.path_);
+    std::swap(fd_, other.fd_);
+    std::swap(size_bytes_, other.size_bytes_);
+    return *this;
+}
+
+FileReader::~FileReader() {
+    if (fd_ >= 0) ::close(fd_);
+}
+
+Result<FileReader> FileReader::open(const std::filesystem::path& path) {
+    // O_NONBLOCK: a pipe of that name must not hold up the start. It changes nothing for a file.
+    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) {
+        return not_found(fmt::format("cannot open {}: {}", path.string(), std::strerror(errno)));
+    }
+    FileReader file(path, fd);
+    struct stat info {};
+    if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+        return data_loss(fmt::format("{} is not a regular file", path.string()));
+    }
+    file.size_bytes_ = info.st_size;
+    return file;
+}
+
+Status FileReader::read(int64_t offset, std::span<std::byte> out) const {
+    while (!out.empty()) {
+        const ssize_t got = ::pread(fd_, out.data(), out.size(), offset);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) {
+            return data_loss(fmt::format("cannot read {} bytes at byte {} of {}: {}", out.size(),
+                                         offset, path_.string(), std::strerror(errno)));
+        }
+        if (got == 0) {
+            return data_loss(fmt::format("{} ends at byte {}, it had {} bytes when it was opened",
+                                         path_.string(), offset, size_bytes_));
+        }
+        out = out.subspan(static_cast<size_t>(got));
+        offset += got;
+    }
+    return Status::ok();
+}
+
+}  // namespace k3pod
