@@ -48,7 +48,7 @@ struct SampledToken {
         top;  // num_logprobs entries, best first, whether or not `id` is among them
 };
 
-// Scratch memory of a draw, about 13 bytes per id of the vocabulary. One serves all samplers of a
+// Scratch memory of a draw, about 12 bytes per id of the vocabulary. One serves all samplers of a
 // thread, one draw at a time.
 class SamplerWorkspace {
   public:
