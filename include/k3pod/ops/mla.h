@@ -14,6 +14,8 @@
 namespace k3pod::ops {
 
 inline constexpr int32_t kMlaBlockTokens = 16;  // cached tokens per softmax update
+inline constexpr int32_t kMlaMaxRank = 512;     // and a multiple of 16
+inline constexpr int32_t kMlaMaxRope = 64;
 
 struct MlaShape {
     int32_t heads = 0;

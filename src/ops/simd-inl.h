@@ -1,0 +1,113 @@
+// Vector helpers shared by the ops. Highway includes this once per instruction set, hence no
+// #pragma once. Names are those of the including op's HWY_NAMESPACE.
+
+#if defined(K3POD_OPS_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef K3POD_OPS_SIMD_INL_H_
+#undef K3POD_OPS_SIMD_INL_H_
+#else
+#define K3POD_OPS_SIMD_INL_H_
+#endif
+
+#include <cstdint>
+#include <cstring>
+
+#include "hwy/contrib/math/math-inl.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace k3pod::ops::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+using D = hn::ScalableTag<float>;
+using V = hn::Vec<D>;
+inline constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(D()));
+
+HWY_INLINE V load(const float* p) {
+    return hn::LoadU(D(), p);
+}
+HWY_INLINE void store(V v, float* p) {
+    hn::StoreU(v, D(), p);
+}
+HWY_INLINE V broadcast(float v) {
+    return hn::Set(D(), v);
+}
+HWY_INLINE float sum_lanes(V v) {
+    return hn::GetLane(hn::SumOfLanes(D(), v));
+}
+
+// The first n < kLanes elements, zeros behind. Never touches memory past p + n.
+HWY_INLINE V load_partial(const float* p, int64_t n) {
+    HWY_ALIGN float lanes[kLanes] = {};
+    std::memcpy(lanes, p, static_cast<size_t>(n) * sizeof(float));
+    return hn::Load(D(), lanes);
+}
+
+HWY_INLINE void store_partial(V v, float* p, int64_t n) {
+    HWY_ALIGN float lanes[kLanes];
+    hn::Store(v, D(), lanes);
+    std::memcpy(p, lanes, static_cast<size_t>(n) * sizeof(float));
+}
+
+// Clamping below loses NaN on some instruction sets: put it back.
+HWY_INLINE V keep_nan(V x, V y) {
+    return hn::IfThenElse(hn::IsNaN(x), x, y);
+}
+
+HWY_INLINE V exp(V x) {
+    const D d;
+    return keep_nan(x, hn::Exp(d, hn::Min(x, broadcast(88.7f))));
+}
+
+HWY_INLINE V sigmoid(V x) {
+    const V one = broadcast(1.0f);
+    return hn::Div(one, hn::Add(one, exp(hn::Neg(x))));
+}
+
+HWY_INLINE V tanh(V x) {
+    const D d;
+    // Beyond 10 the result is 1 to the last bit.
+    const V limited = hn::Max(hn::Min(x, broadcast(10.0f)), broadcast(-10.0f));
+    return keep_nan(x, hn::Tanh(d, limited));
+}
+
+// y[i] = f(x[i]) for n elements; y may be x.
+template <class F>
+HWY_INLINE void map(const float* x, float* y, int64_t n, F f) {
+    int64_t i = 0;
+    for (; i + kLanes <= n; i += kLanes) store(f(load(x + i)), y + i);
+    if (i < n) store_partial(f(load_partial(x + i, n - i)), y + i, n - i);
+}
+
+// y[i] = f(a[i], b[i]); y may be a or b.
+template <class F>
+HWY_INLINE void map2(const float* a, const float* b, float* y, int64_t n, F f) {
+    int64_t i = 0;
+    for (; i + kLanes <= n; i += kLanes) store(f(load(a + i), load(b + i)), y + i);
+    if (i < n) {
+        const int64_t rest = n - i;
+        store_partial(f(load_partial(a + i, rest), load_partial(b + i, rest)), y + i, rest);
+    }
+}
+
+// Two accumulators hide part of the latency; the order depends on n alone.
+HWY_INLINE float dot(const float* a, const float* b, int64_t n) {
+    V even = hn::Zero(D());
+    V odd = even;
+    int64_t i = 0;
+    for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
+        even = hn::MulAdd(load(a + i), load(b + i), even);
+        odd = hn::MulAdd(load(a + i + kLanes), load(b + i + kLanes), odd);
+    }
+    for (; i < n; i += kLanes) {
+        const int64_t rest = n - i;
+        const V x = rest < kLanes ? load_partial(a + i, rest) : load(a + i);
+        const V y = rest < kLanes ? load_partial(b + i, rest) : load(b + i);
+        even = hn::MulAdd(x, y, even);
+    }
+    return sum_lanes(hn::Add(even, odd));
+}
+
+}  // namespace k3pod::ops::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif
