@@ -53,8 +53,8 @@ const char* server_phase_name(ServerPhase phase);
 struct ServerReport {
     ServerPhase phase = ServerPhase::kLoading;
     int64_t loaded_bytes = 0, total_bytes = 0;
-    std::vector<std::byte> data_address;  // with kReady
-    std::string message;                  // with kFailed: one sentence
+    std::vector<std::byte> data_address{};  // with kReady
+    std::string message{};                  // with kFailed: one sentence
 };
 
 // What a server does now, for anyone who asks: the applied placement can be read back.
