@@ -117,9 +117,12 @@ Status Server::admit(const v1::Hello& hello, StationStream& stream) {
             "the pod file",
             hello.wanted_node(), self_.node));
     }
-    K3POD_TRY(check_same_release(station, self_));
+    // A node that could not read its model says so, whatever else is wrong with it.
+    const bool has_model = self_.model_fingerprint != 0;
+    if (has_model) K3POD_TRY(check_same_release(station, self_));
     K3POD_TRY(take_place(station, stream));
     Status welcome = handler_.on_hello(station);
+    if (welcome.is_ok() && !has_model) welcome = check_same_release(station, self_);
     if (!welcome.is_ok()) leave_place();
     return welcome;
 }

@@ -31,8 +31,8 @@ struct NodeIdentity {
     uint32_t wire_version = 0;  // wire::kVersion
     std::string transport;      // "ucx/tcp"
     std::string ucx_version;    // "1.13.1 (/usr/lib/...)" of the loaded library
-    // Hash over config.json and the tensor table. 0 when this node cannot read its model: not
-    // compared, so that ControlHandler::on_hello can refuse with the reason.
+    // Hash over config.json and the tensor table. 0 when this node cannot read its model: then it
+    // is not compared, and ControlHandler::on_hello is asked first, to refuse with the reason.
     uint64_t model_fingerprint = 0;
     uint64_t process_id = 0;  // random per process run: tells a restart
 };
@@ -77,8 +77,9 @@ struct NodeStatus {
 class ControlHandler {
   public:
     virtual ~ControlHandler() = default;
-    // Refuse by an error: the station shows it and keeps trying. Versions agree already. A hello
-    // that is not followed by an assignment (the station went away) has no on_session_end.
+    // Refuse by an error: the station shows it and keeps trying. Versions agree already, unless
+    // this node has no model_fingerprint. A hello that is not followed by an assignment (the
+    // station went away) has no on_session_end.
     virtual Status on_hello(const NodeIdentity& station) = 0;
     // Start loading and return at once; report through `report` from any thread. It never blocks:
     // of reports that come faster than ten a second only the latest is sent, and after
