@@ -29,4 +29,13 @@ Status check_limits(const SchedulerLimits& limits) {
     return Status::ok();
 }
 
+Status check_room(const SchedulerLimits& limits, int32_t num_running, int32_t num_waiting) {
+    const int64_t capacity = int64_t{limits.max_num_seqs} + limits.queue_limit;
+    if (int64_t{num_running} + num_waiting < capacity) return Status::ok();
+    return resource_exhausted(fmt::format(
+        "{} requests run and {} wait; the limit is {} running and {} waiting. Try again "
+        "later",
+        num_running, num_waiting, limits.max_num_seqs, limits.queue_limit));
+}
+
 }  // namespace k3pod

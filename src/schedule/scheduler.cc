@@ -36,13 +36,7 @@ Status Scheduler::check(int32_t prompt_tokens, int32_t max_tokens) const {
 Status Scheduler::add(SequenceId id, int32_t prompt_tokens, int32_t max_tokens) {
     K3POD_CHECK(prompt_tokens > 0 && max_tokens > 0 && check(prompt_tokens, max_tokens).is_ok(),
                 "a queued request can run");
-    const int64_t capacity = int64_t{limits_.max_num_seqs} + limits_.queue_limit;
-    if (num_waiting() + num_running() >= capacity) {
-        return resource_exhausted(fmt::format(
-            "{} requests run and {} wait; the limit is {} running and {} waiting. Try again "
-            "later",
-            num_running(), num_waiting(), limits_.max_num_seqs, limits_.queue_limit));
-    }
+    K3POD_TRY(check_room(limits_, num_running(), num_waiting()));
     const int32_t tokens = prompt_tokens + max_tokens;
     waiting_.push_back({.id = id,
                         .prompt_tokens = prompt_tokens,

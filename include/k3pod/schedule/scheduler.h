@@ -31,6 +31,8 @@ struct SchedulerLimits {
 
 // kInvalidArgument names the field, its value and what it must be.
 Status check_limits(const SchedulerLimits& limits);
+// Whether one more request may queue: kResourceExhausted when max_num_seqs + queue_limit are there.
+Status check_room(const SchedulerLimits& limits, int32_t num_running, int32_t num_waiting);
 
 struct PlannedChunk {
     SequenceId id = 0;
@@ -53,8 +55,7 @@ class Scheduler {
     // Whether a request can ever run: kInvalidArgument with the figures when prompt + max_tokens is
     // over max_model_len or over the whole page pool. Touches only the limits: any thread.
     Status check(int32_t prompt_tokens, int32_t max_tokens) const;
-    // Queues a request that passed check(). `id` is new. kResourceExhausted when max_num_seqs +
-    // queue_limit requests are waiting or running.
+    // Queues a request that passed check(), unless check_room() refuses it. `id` is new.
     Status add(SequenceId id, int32_t prompt_tokens, int32_t max_tokens);
     // The next step. Valid until the next call; allocates nothing once the largest plan was seen.
     const StepPlan& plan();

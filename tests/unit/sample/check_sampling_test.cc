@@ -10,7 +10,7 @@
 namespace k3pod {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr int32_t kVocab = 2304;
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();

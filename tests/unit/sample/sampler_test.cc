@@ -10,8 +10,8 @@
 namespace k3pod {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using Logits = std::vector<float>;
 
 constexpr float kInf = std::numeric_limits<float>::infinity();

@@ -6,7 +6,7 @@
 namespace k3pod {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr SchedulerLimits kGood = {.max_num_seqs = 4,
                                    .num_pages = 64,

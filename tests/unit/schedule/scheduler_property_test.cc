@@ -144,7 +144,7 @@ class Stream {
 
 TEST(SchedulerProperty, every_plan_is_valid_and_every_request_ends) {
     for (uint32_t seed = 0; seed < 60; ++seed) {
-        SCOPED_TRACE(testing::Message() << "seed " << seed);
+        SCOPED_TRACE(::testing::Message() << "seed " << seed);
         const int32_t max_num_seqs = 1 + static_cast<int32_t>(seed % 7);
         const SchedulerLimits limits = {
             .max_num_seqs = max_num_seqs,

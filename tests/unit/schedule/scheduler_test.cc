@@ -16,9 +16,9 @@ void PrintTo(const PlannedChunk& chunk, std::ostream* out) {
 
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 // A pool of 4,096 tokens under a context of 16,384: case SK1.
 constexpr SchedulerLimits kLimits = {.max_num_seqs = 4,
