@@ -12,7 +12,12 @@
 namespace k3pod::control {
 namespace {
 
-using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
+struct FreeAddresses {
+    void operator()(addrinfo* list) const {
+        if (list != nullptr) freeaddrinfo(list);
+    }
+};
+using AddressList = std::unique_ptr<addrinfo, FreeAddresses>;
 
 std::string bind_error(const addrinfo& address) {
     const int fd = socket(address.ai_family, address.ai_socktype, address.ai_protocol);
@@ -29,19 +34,22 @@ std::string bind_error(const addrinfo& address) {
 
 }  // namespace
 
+Status check_listen_address(const std::string& node, const std::string& address) {
+    const size_t colon = address.rfind(':');
+    const bool has_both = colon != std::string::npos && colon > 0 && colon + 1 < address.size();
+    if (has_both) return Status::ok();
+    return invalid_argument(fmt::format(
+        "{}: control address '{}' is not host:port; correct it in the pod file", node, address));
+}
+
 Status listen_error(const std::string& node, const std::string& address) {
     const size_t colon = address.rfind(':');
-    if (colon == std::string::npos || colon == 0 || colon + 1 == address.size()) {
-        return invalid_argument(
-            fmt::format("{}: control address '{}' is not host:port; correct it in the pod file",
-                        node, address));
-    }
     addrinfo hints{};
     hints.ai_socktype = SOCK_STREAM;
     addrinfo* found = nullptr;
     const int error = getaddrinfo(address.substr(0, colon).c_str(),
                                   address.substr(colon + 1).c_str(), &hints, &found);
-    const AddressList list(found, &freeaddrinfo);
+    const AddressList owner(found);
     std::string reason = error != 0 ? gai_strerror(error) : bind_error(*found);
     if (reason.empty()) reason = "gRPC refused the address";
     return unavailable(fmt::format(

@@ -1,5 +1,5 @@
 #pragma once
-// Why a server could not listen. gRPC only says that it could not.
+// Why a server cannot listen at an address. gRPC only says that it cannot.
 
 #include <string>
 
@@ -7,8 +7,10 @@
 
 namespace k3pod::control {
 
-// Tries the address once more with a plain socket to learn the reason. kUnavailable, or
-// kInvalidArgument when the address is not host:port.
+// kInvalidArgument unless the address is host:port. gRPC would choose a port by itself.
+Status check_listen_address(const std::string& node, const std::string& address);
+
+// kUnavailable with the reason, which a plain socket on the same address has to find out.
 Status listen_error(const std::string& node, const std::string& address);
 
 }  // namespace k3pod::control

@@ -76,6 +76,7 @@ Server::~Server() {
 }
 
 Status Server::listen(const std::string& address) {
+    K3POD_TRY(check_listen_address(self_.node, address));
     grpc::ServerBuilder builder;
     configure_server(builder);
     builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port_);
