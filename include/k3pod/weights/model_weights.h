@@ -17,8 +17,9 @@ namespace k3pod {
 enum class Release : uint8_t { kNvfp4, kMxfp4 };
 
 // Which release the tensors are; mixed formats, missing or surplus tensors, wrong dtypes and shapes
-// are refused with tensor, found and expected. Checks EVERY tensor that any node of the pod will
-// need, so that a broken checkpoint stops the start on each node alike. No tensor data is read.
+// are refused with tensor, found and expected, and so is a quantization_config that disagrees.
+// Checks EVERY tensor that any node of the pod will need, so that a broken checkpoint stops the
+// start on each node alike. No tensor data is read.
 Result<Release> check_model(const Checkpoint& checkpoint, const ModelConfig& config);
 
 using Vector = std::vector<float>;  // Norms, biases, conv and gate parameters, widened to fp32.
@@ -79,7 +80,9 @@ using LoadProgress = std::function<void(int64_t done_bytes, int64_t total_bytes)
 Result<StationWeights> load_station_weights(const Checkpoint& checkpoint, const ModelConfig& config,
                                             const LoadProgress& progress);
 
-// Rows [begin, end) of w1 and w3 and the same columns of w2 of one expert, repacked dense.
+// Rows [begin, end) of w1 and w3 and the same columns of w2 of one expert, repacked dense. NVFP4 is
+// turned into MXFP4 where that changes no value (nearly everywhere: the release is a cast of
+// MXFP4); the three matrices always have one format.
 struct ExpertShardWeights {
     Matrix w1, w3;  // [end-begin, L]
     Matrix w2;      // [L, end-begin]
@@ -93,7 +96,8 @@ Result<ExpertShardWeights> load_expert_shard(const Checkpoint& checkpoint,
                                              int32_t layer, int32_t expert, int32_t begin,
                                              int32_t end);
 
-// Bytes that a shard of `width` columns takes in the store, without reading it.
+// The most bytes that a shard of `width` columns takes in the store, without reading it: those of
+// the format in the files. An NVFP4 shard that turned into MXFP4 takes 17/18 of it.
 int64_t expert_shard_bytes(const ModelConfig& config, Release release, int32_t width);
 
 }  // namespace k3pod
