@@ -10,10 +10,10 @@ namespace k3pod::ops {
 // One holder's partial expert output, as it came off the wire or out of an ExpertRunner.
 struct PartialRows {
     // Exactly one of the two is filled: [rows.size() or R, L].
-    std::span<const float> f32;
-    std::span<const Bf16> bf16;
+    std::span<const float> f32 = {};
+    std::span<const Bf16> bf16 = {};
     // Row of out that each row adds to; empty: all R rows in order. No row twice in one part.
-    std::span<const uint16_t> rows;
+    std::span<const uint16_t> rows = {};
 };
 
 // out[R, L] = sum of the parts, fp32, in the order given: pass them in holder order so that the
