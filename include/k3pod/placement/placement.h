@@ -1,6 +1,7 @@
 #pragma once
-// Where the experts live. A shard is (layer, expert, begin, end): a slice of an expert's width on one
-// holder. The shards of an expert tile [0, width) exactly once. Whole experts are one shard [0, width).
+// Where the experts live. A shard is (layer, expert, begin, end): a slice of an expert's width on
+// one holder. The shards of an expert tile [0, width) exactly once. Whole experts are one shard [0,
+// width).
 
 #include <cstdint>
 #include <filesystem>
@@ -32,8 +33,8 @@ struct PlacedSlice {
 
 struct Placement {
     uint32_t epoch = 1;
-    int32_t first_layer = 0;           // first MoE layer
-    int32_t num_layers = 0;            // MoE layers
+    int32_t first_layer = 0;  // first MoE layer
+    int32_t num_layers = 0;   // MoE layers
     int32_t num_experts = 0;
     int32_t width = 0;                 // moe_intermediate
     std::vector<std::string> holders;  // node names; "station" is the station's own tier
@@ -58,17 +59,21 @@ struct PlacementShape {
     int64_t bytes_per_column = 0;  // of an expert: shard bytes = columns * bytes_per_column
 };
 
-// Even fill under each budget: whole experts dealt evenly over the holders of every layer, or even
-// slices (multiples of 32) over all holders, in both cases in proportion where budgets differ and bind.
-// kResourceExhausted names needed, budget and shortfall in bytes, per holder.
+// Even fill: every holder gets the same number of experts (whole) or of 32-column slices (sliced),
+// as far as the budgets allow; one whose budget is smaller is filled and the others share the rest
+// evenly. Each layer's experts, and neighbours among them, are spread over the holders in the same
+// proportion. The same arguments give the same placement. kResourceExhausted names needed, budget
+// and shortfall in bytes, per holder; kInvalidArgument the argument.
 Result<Placement> place_evenly(const PlacementShape& shape, std::span<const HolderBudget> budgets,
                                PlacementMode mode, uint32_t epoch);
 
-// Every expert tiled once with multiples of 32, holders known, shape as given; budgets kept.
+// Every expert tiled once with multiples of 32, holders known, shape as given (kInvalidArgument);
+// budgets kept (kResourceExhausted).
 Status check_placement(const Placement& placement, const PlacementShape& shape,
                        std::span<const HolderBudget> budgets);
 
-// placement.json, both ways; parse(to_json(p)) == p.
+// placement.json, both ways; parse(to_json(p)) == p. Parsing refuses unknown, missing, repeated and
+// wrong fields and experts that are not tiled once.
 std::string to_json(const Placement& placement);
 Result<Placement> parse_placement(std::string_view json);
 Result<Placement> read_placement(const std::filesystem::path& file);

@@ -1,0 +1,216 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <simdjson.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "k3pod/placement/placement.h"
+#include "tiling.h"
+
+namespace k3pod {
+namespace {
+
+using simdjson::dom::element;
+
+constexpr std::string_view kFormat = "k3pod-placement-1";
+
+std::string quoted(const std::string& text) {
+    return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+void append_expert(fmt::memory_buffer& out, std::span<const PlacedSlice> slices) {
+    const char* separator = "[";
+    for (const auto& [begin, end, holder] : slices) {
+        fmt::format_to(std::back_inserter(out), "{}[{},{},{}]", separator, begin, end, holder);
+        separator = ",";
+    }
+    out.append(std::string_view(slices.empty() ? "[]" : "]"));
+}
+
+std::string printed(element value) {
+    constexpr size_t kMaxChars = 60;
+    std::string text = simdjson::minify(value);
+    if (text.size() <= kMaxChars) return text;
+    size_t cut = kMaxChars;
+    while ((static_cast<unsigned char>(text[cut]) & 0xc0u) == 0x80u) --cut;  // whole characters
+    return text.substr(0, cut) + "...";
+}
+
+Status unexpected(element found, std::string_view expected) {
+    return invalid_argument(fmt::format("found {}, expected {}", printed(found), expected));
+}
+
+using Fields = std::map<std::string_view, element>;
+
+// Every key of kKeys once and no other.
+Result<Fields> split_fields(element document) {
+    constexpr std::string_view kKeys[] = {"format",      "epoch", "first_layer", "num_layers",
+                                          "num_experts", "width", "holders",     "layers"};
+    simdjson::dom::object object;
+    if (document.get(object)) return unexpected(document, "an object");
+    Fields fields;
+    for (const auto member : object) {
+        if (std::find(std::begin(kKeys), std::end(kKeys), member.key) == std::end(kKeys)) {
+            return invalid_argument(fmt::format("unknown field \"{}\", expected one of {}",
+                                                member.key.substr(0, 60), fmt::join(kKeys, ", ")));
+        }
+        if (!fields.emplace(member.key, member.value).second) {
+            return invalid_argument(fmt::format("field {} is there twice", member.key));
+        }
+    }
+    for (const std::string_view key : kKeys) {
+        if (fields.count(key) != 0) continue;
+        return invalid_argument(fmt::format("field {} is missing", key));
+    }
+    return fields;
+}
+
+template <class T>
+Status read_integer(element value, T& out) {
+    constexpr int64_t kMax = std::numeric_limits<T>::max();
+    int64_t number = 0;
+    if (value.get(number) || number < 0 || number > kMax) {
+        return unexpected(value, fmt::format("an integer from 0 to {}", kMax));
+    }
+    out = static_cast<T>(number);
+    return Status::ok();
+}
+
+template <class T>
+Status read_integer(const Fields& fields, std::string_view key, T& out) {
+    return read_integer(fields.at(key), out).with_context(key);
+}
+
+Status read_holders(element value, std::vector<std::string>& out) {
+    simdjson::dom::array list;
+    if (value.get(list)) return unexpected(value, "a list of node names");
+    for (const element item : list) {
+        std::string_view name;
+        if (item.get(name)) return unexpected(item, "the name of a node");
+        out.emplace_back(name);
+    }
+    return Status::ok();
+}
+
+// [[begin, end, holder], ...]
+Status read_expert(element value, std::vector<PlacedSlice>& out) {
+    simdjson::dom::array list;
+    if (value.get(list)) return unexpected(value, "a list of slices");
+    for (const element item : list) {
+        simdjson::dom::array numbers;
+        if (item.get(numbers) || numbers.size() != 3) {
+            return unexpected(item, "[begin, end, holder]");
+        }
+        PlacedSlice& slice = out.emplace_back();
+        int32_t* const parts[] = {&slice.begin, &slice.end, &slice.holder};
+        int32_t* const* part = parts;
+        for (const element number : numbers) K3POD_TRY(read_integer(number, **part++));
+    }
+    return Status::ok();
+}
+
+// layers[layer][expert] is a list of slices.
+Status read_layers(element value, Placement& placement) {
+    const auto num_layers = static_cast<size_t>(placement.num_layers);
+    const auto num_experts = static_cast<size_t>(placement.num_experts);
+    simdjson::dom::array layers;
+    if (value.get(layers) || layers.size() != num_layers) {
+        return unexpected(value, fmt::format("a list of {} layers", num_layers));
+    }
+    int32_t layer_id = placement.first_layer;
+    for (const element layer : layers) {
+        simdjson::dom::array experts;
+        if (layer.get(experts) || experts.size() != num_experts) {
+            return unexpected(layer, fmt::format("a list of {} experts", num_experts))
+                .with_context(fmt::format("layer {}", layer_id));
+        }
+        int32_t expert_id = 0;
+        for (const element expert : experts) {
+            const Status status = read_expert(expert, placement.slices.emplace_back());
+            if (!status) {
+                return status.with_context(fmt::format("layer {}, expert {}", layer_id, expert_id));
+            }
+            ++expert_id;
+        }
+        ++layer_id;
+    }
+    return Status::ok();
+}
+
+Result<Placement> read_document(element document) {
+    K3POD_ASSIGN(const Fields fields, split_fields(document));
+    std::string_view format;
+    if (fields.at("format").get(format) || format != kFormat) {
+        return unexpected(fields.at("format"), fmt::format("\"{}\"", kFormat))
+            .with_context("format");
+    }
+    Placement placement;
+    K3POD_TRY(read_integer(fields, "epoch", placement.epoch));
+    K3POD_TRY(read_integer(fields, "first_layer", placement.first_layer));
+    K3POD_TRY(read_integer(fields, "num_layers", placement.num_layers));
+    K3POD_TRY(read_integer(fields, "num_experts", placement.num_experts));
+    K3POD_TRY(read_integer(fields, "width", placement.width));
+    K3POD_TRY(check_counts(placement.first_layer, placement.num_layers, placement.num_experts,
+                           placement.width));
+    K3POD_TRY(read_holders(fields.at("holders"), placement.holders).with_context("holders"));
+    K3POD_TRY(read_layers(fields.at("layers"), placement).with_context("layers"));
+    K3POD_TRY(check_tiling(placement));
+    return placement;
+}
+
+}  // namespace
+
+std::string to_json(const Placement& placement) {
+    fmt::memory_buffer out;
+    const auto to = std::back_inserter(out);
+    fmt::format_to(to, "{{\n\"format\": \"{}\",\n\"epoch\": {},\n", kFormat, placement.epoch);
+    fmt::format_to(to, "\"first_layer\": {},\n\"num_layers\": {},\n", placement.first_layer,
+                   placement.num_layers);
+    fmt::format_to(to, "\"num_experts\": {},\n\"width\": {},\n\"holders\": [",
+                   placement.num_experts, placement.width);
+    for (size_t i = 0; i < placement.holders.size(); ++i) {
+        fmt::format_to(to, "{}{}", i > 0 ? ", " : "", quoted(placement.holders[i]));
+    }
+    fmt::format_to(to, "],\n\"layers\": [");
+    for (int32_t layer = 0; layer < placement.num_layers; ++layer) {
+        fmt::format_to(to, "{}\n[", layer > 0 ? "," : "");
+        for (int32_t expert = 0; expert < placement.num_experts; ++expert) {
+            if (expert > 0) out.push_back(',');
+            append_expert(out, placement.of(placement.first_layer + layer, expert));
+        }
+        out.push_back(']');
+    }
+    fmt::format_to(to, "\n]\n}}\n");
+    return fmt::to_string(out);
+}
+
+Result<Placement> parse_placement(std::string_view json) {
+    simdjson::dom::parser parser;
+    element document;
+    if (const auto error = parser.parse(json.data(), json.size()).get(document)) {
+        return invalid_argument(fmt::format("not valid JSON: {}", simdjson::error_message(error)));
+    }
+    return read_document(document);
+}
+
+Result<Placement> read_placement(const std::filesystem::path& file) {
+    errno = 0;
+    std::ifstream stream(file, std::ios::binary);
+    std::ostringstream text;
+    if (!stream || !(text << stream.rdbuf())) {
+        return not_found(fmt::format("cannot read {}: {}", file.string(),
+                                     errno != 0 ? std::strerror(errno) : "the file is empty"));
+    }
+    Result<Placement> placement = parse_placement(text.view());
+    if (!placement) return placement.status().with_context(file.string());
+    return placement;
+}
+
+}  // namespace k3pod
