@@ -1,0 +1,102 @@
+#include "k3pod/experts/expert_store.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "tests/unit/experts/tiny_checkpoint.h"
+
+namespace k3pod {
+namespace {
+
+using ::testing::HasSubstr;
+
+class ExpertStoreTest : public ::testing::Test {
+  protected:
+    std::string refusal(const std::vector<Shard>& shards) {
+        const auto store = tiny.load(shards);
+        EXPECT_FALSE(store.is_ok());
+        EXPECT_EQ(store.status().code(), Code::kInvalidArgument);
+        return store.status().message();
+    }
+
+    TinyCheckpoint tiny = TinyCheckpoint::open();
+};
+
+TEST_F(ExpertStoreTest, finds_what_it_holds_and_nothing_else) {
+    const std::vector<Shard> shards{{1, 9, 0, 128}, {4, 31, 32, 96}};
+    const auto store = tiny.load(shards).value();
+    EXPECT_EQ(store->num_shards(), 2);
+    ASSERT_EQ(store->find(1, 9).size(), 1u);
+    EXPECT_EQ(store->find(1, 9)[0].w1.view().rows, 128);
+    ASSERT_EQ(store->find(4, 31).size(), 1u);
+    EXPECT_EQ(store->find(4, 31)[0].w1.view().rows, 64);
+    EXPECT_EQ(store->find(4, 31)[0].w2.view().cols, 64);
+    EXPECT_TRUE(store->find(1, 8).empty());
+    EXPECT_TRUE(store->find(2, 9).empty());
+}
+
+TEST_F(ExpertStoreTest, finds_nothing_outside_the_model) {
+    const auto store = tiny.load(layer_shards(1, 0, 128)).value();
+    EXPECT_TRUE(store->find(0, 0).empty());  // dense layer
+    EXPECT_TRUE(store->find(-1, 0).empty());
+    EXPECT_TRUE(store->find(9, 0).empty());
+    EXPECT_TRUE(store->find(1, -1).empty());
+    EXPECT_TRUE(store->find(1, 32).empty());
+}
+
+TEST_F(ExpertStoreTest, keeps_slices_of_one_expert_in_order) {
+    const std::vector<Shard> shards{{2, 5, 96, 128}, {2, 5, 0, 32}, {2, 5, 32, 96}};
+    const auto store = tiny.load(shards).value();
+    const auto found = store->find(2, 5);
+    ASSERT_EQ(found.size(), 3u);
+    EXPECT_EQ(found[0].w1.view().rows, 32);
+    EXPECT_EQ(found[1].w1.view().rows, 64);
+    EXPECT_EQ(found[2].w1.view().rows, 32);
+    const auto whole = tiny.load(std::vector<Shard>{{2, 5, 0, 128}}).value();
+    const MatrixView last = found[2].w1.view();
+    const auto row_bytes = static_cast<size_t>(matrix_data_bytes(last.format, 1, last.cols));
+    EXPECT_EQ(std::memcmp(last.data, whole->find(2, 5)[0].w1.view().data + 96 * row_bytes,
+                          32 * row_bytes),
+              0);
+}
+
+TEST_F(ExpertStoreTest, reports_progress_up_to_the_last_byte) {
+    std::vector<std::pair<int64_t, int64_t>> reports;
+    const auto store =
+        tiny.load(layer_shards(3, 0, 128),
+                  [&](int64_t done, int64_t total) { reports.emplace_back(done, total); })
+            .value();
+    ASSERT_FALSE(reports.empty());
+    EXPECT_TRUE(std::is_sorted(reports.begin(), reports.end()));
+    EXPECT_EQ(reports.back().first, reports.back().second);
+    EXPECT_GT(store->size_bytes(), 0);
+}
+
+TEST_F(ExpertStoreTest, holds_nothing_when_given_nothing) {
+    const auto store = tiny.load({}).value();
+    EXPECT_EQ(store->num_shards(), 0);
+    EXPECT_EQ(store->size_bytes(), 0);
+}
+
+TEST_F(ExpertStoreTest, refuses_shards_outside_the_model) {
+    EXPECT_THAT(refusal({{0, 0, 0, 128}}), HasSubstr("layer 0 expert 0 columns [0, 128)"));
+    EXPECT_THAT(refusal({{9, 0, 0, 128}}), HasSubstr("MoE layers are [1, 9)"));
+    EXPECT_THAT(refusal({{1, 32, 0, 128}}), HasSubstr("32 experts"));
+    EXPECT_THAT(refusal({{1, -1, 0, 128}}), HasSubstr("expert -1"));
+}
+
+TEST_F(ExpertStoreTest, refuses_columns_that_cut_a_scale_block_or_leave_the_width) {
+    EXPECT_THAT(refusal({{1, 0, 0, 48}}), HasSubstr("multiples of 32"));
+    EXPECT_THAT(refusal({{1, 0, 96, 160}}), HasSubstr("[0, 128]"));
+    EXPECT_THAT(refusal({{1, 0, 64, 64}}), HasSubstr("columns [64, 64)"));
+    EXPECT_THAT(refusal({{1, 0, -32, 32}}), HasSubstr("columns [-32, 32)"));
+}
+
+TEST_F(ExpertStoreTest, refuses_columns_held_twice) {
+    EXPECT_THAT(refusal({{1, 3, 64, 128}, {1, 3, 0, 96}}), HasSubstr("overlaps columns [0, 96)"));
+}
+
+}  // namespace
+}  // namespace k3pod
