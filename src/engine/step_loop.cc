@@ -57,8 +57,9 @@ void StepLoop::carry_out(const FailWaitingCommand& command) {
 }
 
 void StepLoop::carry_out(const FailAllCommand& command) {
-    const int32_t count = fail_if([](const ActiveRequest&) { return true; }, command.why);
-    parts_.desk.note_failed(count);
+    // Counted first: who waits for an empty house reads the count as soon as the last one is out.
+    parts_.desk.note_failed(static_cast<int32_t>(active_.size()));
+    fail_if([](const ActiveRequest&) { return true; }, command.why);
 }
 
 // The scheduler and the state count pages alike, so a failing acquire is a fault of ours; it costs
@@ -200,14 +201,13 @@ void StepLoop::finish(RequestHandle handle, FinishReason reason, const Status& s
 }
 
 template <class Predicate>
-int32_t StepLoop::fail_if(Predicate predicate, const Status& why) {
+void StepLoop::fail_if(Predicate predicate, const Status& why) {
     std::vector<RequestHandle> handles;
     for (const auto& [handle, active] : active_) {
         if (predicate(active)) handles.push_back(handle);
     }
     std::sort(handles.begin(), handles.end());
     for (const RequestHandle handle : handles) finish(handle, FinishReason::kError, why);
-    return static_cast<int32_t>(handles.size());
 }
 
 void StepLoop::publish_kv_usage() {

@@ -56,7 +56,7 @@ class StepLoop {
     void hand_out(ActiveRequest& request, const SampledToken& token);
     void finish(RequestHandle handle, FinishReason reason, const Status& status = {});
     template <class Predicate>
-    int32_t fail_if(Predicate predicate, const Status& why);
+    void fail_if(Predicate predicate, const Status& why);
     void publish_kv_usage();
 
     const int32_t vocab_;

@@ -11,6 +11,10 @@
 
 namespace k3pod::testing {
 
+// Stands for "for ever" in tests: a scripted engine says so many tokens in seconds, not
+// milliseconds.
+inline constexpr int32_t kEndless = 4'000'000;
+
 struct ScriptedEngineOptions {
     int32_t vocab = 64;
     // A pool of 4,096 tokens.
@@ -24,6 +28,15 @@ struct ScriptedEngineOptions {
     int32_t default_max_tokens = 0;
     bool accepts = true;
     const Clock* clock = nullptr;  // null: a SteadyClock
+
+    // Room for a request of kEndless tokens for each of `max_num_seqs`.
+    static ScriptedEngineOptions endless(int32_t max_num_seqs) {
+        ScriptedEngineOptions options;
+        options.limits.max_num_seqs = max_num_seqs;
+        options.limits.max_model_len = kEndless + 10'000;
+        options.limits.num_pages = max_num_seqs * (options.limits.max_model_len / kPageTokens + 1);
+        return options;
+    }
 };
 
 class ScriptedEngine {
