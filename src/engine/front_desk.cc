@@ -18,7 +18,7 @@ Result<RequestHandle> FrontDesk::submit(GenerationRequest request,
     const std::lock_guard lock(mutex_);
     if (!accepts_) return unavailable(reason_);
     K3POD_TRY(check_room(limits_, num_running_, num_waiting_));
-    if (num_open_ == 0) last_progress_ = now;
+    if (num_running_ + num_waiting_ == 0) last_progress_ = now;
     ++num_open_;
     ++num_waiting_;
     publish_counts_locked();
@@ -91,7 +91,7 @@ ServiceState FrontDesk::state() const {
     state.num_running = num_running_;
     state.num_waiting = num_waiting_;
     // The step thread may have moved on since `now` was read.
-    if (num_open_ > 0) {
+    if (num_running_ + num_waiting_ > 0) {
         state.seconds_since_progress = std::max(0.0, to_seconds(now - last_progress_));
     }
     return state;
