@@ -83,8 +83,8 @@ enum class TransportKind : uint8_t { kShm, kTcp, kRc };
 
 struct UcxOptions {
     TransportKind kind = TransportKind::kTcp;
-    std::string
-        device;  // NIC function, e.g. "mlx5_0:1" (rc) or an interface (tcp); empty lets UCX choose
+    // One NIC function, e.g. "mlx5_0:1" (rc), or an interface, e.g. "eth0" (tcp); empty: UCX chooses.
+    std::string device{};
 };
 
 // One UCX context and worker. Every tuning key is set in code, so that a user's UCX_* variables
