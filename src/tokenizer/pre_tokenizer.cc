@@ -36,7 +36,12 @@ std::string pattern_text() {
         "[" + space + "]+(?![^" + space + "])",
         "[" + space + "]+",
     };
-    return fmt::format("{}", fmt::join(alternatives, "|"));
+    std::string pattern;
+    for (const std::string& alternative : alternatives) {
+        if (!pattern.empty()) pattern += '|';
+        pattern += alternative;
+    }
+    return pattern;
 }
 
 constexpr uint32_t kHeapLimitKib = 16 << 10;
