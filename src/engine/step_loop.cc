@@ -13,7 +13,7 @@ StepLoop::StepLoop(const SchedulerLimits& limits, int32_t vocab, const Parts& pa
       parts_(parts),
       scheduler_(limits),
       sampler_workspace_(vocab),
-      logits_(static_cast<size_t>(limits.max_num_seqs) * static_cast<size_t>(vocab)) {
+      logits_pool_(static_cast<size_t>(limits.max_num_seqs) * static_cast<size_t>(vocab)) {
     chunks_.reserve(static_cast<size_t>(limits.max_num_seqs));
     batch_.reserve(static_cast<size_t>(limits.max_num_seqs));
 }
@@ -104,6 +104,7 @@ void StepLoop::run_step(const StepPlan& plan) {
 void StepLoop::gather(const StepPlan& plan) {
     chunks_.clear();
     batch_.clear();
+    size_t num_rows = 0;
     for (const PlannedChunk& chunk : plan.chunks) {
         const auto found = active_.find(chunk.id);
         if (found == active_.end()) continue;
@@ -116,7 +117,9 @@ void StepLoop::gather(const StepPlan& plan) {
              .logits =
                  chunk.samples ? SequenceChunk::Logits::kLast : SequenceChunk::Logits::kNone});
         batch_.push_back({&active, num_tokens, chunk.begin < active.prompt_tokens, chunk.samples});
+        num_rows += chunk.samples;
     }
+    logits_ = std::span(logits_pool_).first(num_rows * static_cast<size_t>(vocab_));
 }
 
 void StepLoop::record_step(Nanoseconds duration) {
@@ -148,7 +151,7 @@ void StepLoop::deliver() {
     size_t row = 0;
     for (const BatchEntry& entry : batch_) {
         if (!entry.samples) continue;
-        deliver_token(*entry.request, std::span(logits_).subspan(row++ * vocab, vocab));
+        deliver_token(*entry.request, logits_.subspan(row++ * vocab, vocab));
     }
 }
 

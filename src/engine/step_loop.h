@@ -69,7 +69,8 @@ class StepLoop {
     // Reused by every step.
     std::vector<SequenceChunk> chunks_;
     std::vector<BatchEntry> batch_;
-    std::vector<float> logits_;  // [max_num_seqs, V]
+    std::vector<float> logits_pool_;  // [max_num_seqs, V]
+    std::span<float> logits_;         // its part for the step at hand: [N, V], N chunks that sample
 };
 
 }  // namespace k3pod

@@ -55,6 +55,7 @@ Status ScriptedModel::forward(const ModelStep& step, ExpertPort&, std::span<floa
         K3POD_CHECK((row + 1) * vocab <= logits.size(), "logits have room for every row");
         write_logits(history, logits.subspan(row++ * vocab, vocab));
     }
+    K3POD_CHECK(row * vocab == logits.size(), "logits have no more rows than the step asks for");
     return Status::ok();
 }
 
