@@ -120,7 +120,7 @@ class ModelChecker {
     // What was found decides; a config that says otherwise describes another checkpoint.
     Status check_claim(std::string_view module, std::optional<WeightFormat> found) const {
         if (!found) return Status::ok();  // The look-up by name gives the better message.
-        const WeightFormat claimed = formats_.claimed(module);
+        K3POD_ASSIGN(const WeightFormat claimed, formats_.claimed(module));
         if (claimed == *found) return Status::ok();
         return data_loss(
             fmt::format("tensor {} in {} is stored as {}, but quantization_config in config.json "

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <pcre2.h>
 
-#include <algorithm>
 #include <cctype>
 
 namespace k3pod {
@@ -51,16 +50,29 @@ struct FreePcre {
     void operator()(pcre2_match_context* p) const { pcre2_match_context_free(p); }
 };
 
+Result<bool> is_listed(const std::vector<ModulePattern>& list, std::string_view module) {
+    for (const ModulePattern& pattern : list) {
+        K3POD_ASSIGN(const bool is_match, pattern.matches(module));
+        if (is_match) return true;
+    }
+    return false;
+}
+
 }  // namespace
 
 struct ModulePattern::Regex {
+    std::string entry;
     std::unique_ptr<pcre2_code, FreePcre> code;
     std::unique_ptr<pcre2_match_data, FreePcre> match;
     std::unique_ptr<pcre2_match_context, FreePcre> limits;
 
-    bool matches(std::string_view text) const {
-        return pcre2_match(code.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), 0, 0,
-                           match.get(), limits.get()) >= 0;
+    Result<bool> matches(std::string_view text) const {
+        const int rc = pcre2_match(code.get(), reinterpret_cast<PCRE2_SPTR>(text.data()),
+                                   text.size(), 0, 0, match.get(), limits.get());
+        if (rc >= 0) return true;
+        if (rc == PCRE2_ERROR_NOMATCH) return false;
+        return invalid_argument(
+            fmt::format("entry \"{}\" takes too long to match \"{}\": simplify it", entry, text));
     }
 };
 
@@ -74,6 +86,7 @@ Result<ModulePattern> ModulePattern::compile(const std::string& entry) {
     int error = 0;
     size_t offset = 0;
     auto regex = std::make_unique<Regex>();
+    regex->entry = entry;
     regex->code.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(),
                                     PCRE2_ANCHORED, &error, &offset, nullptr));
     if (!regex->code) {
@@ -90,11 +103,16 @@ Result<ModulePattern> ModulePattern::compile(const std::string& entry) {
     return ModulePattern(std::move(regex));
 }
 
-bool ModulePattern::matches(std::string_view module) const {
-    const std::string_view bare = without_model_prefix(module);
-    if (regex_->matches(bare) || regex_->matches(module)) return true;
+Result<bool> ModulePattern::matches(std::string_view module) const {
     constexpr std::string_view kWrapper = "language_model.";
-    return module.starts_with(kWrapper) && regex_->matches(module.substr(kWrapper.size()));
+    const std::string_view spellings[] = {
+        without_model_prefix(module), module,
+        module.substr(module.starts_with(kWrapper) ? kWrapper.size() : 0)};
+    for (const std::string_view spelling : spellings) {
+        K3POD_ASSIGN(const bool is_match, regex_->matches(spelling));
+        if (is_match) return true;
+    }
+    return false;
 }
 
 Result<ModuleFormats> ModuleFormats::compile(const QuantizationConfig& config) {
@@ -123,28 +141,26 @@ Result<ModuleFormats> ModuleFormats::compile(const QuantizationConfig& config) {
     return formats;
 }
 
-WeightFormat ModuleFormats::claimed(std::string_view module) const {
-    const WeightFormat format = listed_format(module);
-    const bool is_ignored = format != WeightFormat::kBf16 && is_listed(ignore_, module);
+Result<WeightFormat> ModuleFormats::claimed(std::string_view module) const {
+    WeightFormat format = WeightFormat::kBf16;
+    switch (method_) {
+        case QuantMethod::kNone:
+            break;
+        case QuantMethod::kCompressedTensors: {
+            K3POD_ASSIGN(const bool is_target, is_listed(targets_, module));
+            if (targets_all_ || is_target) format = WeightFormat::kMxfp4;
+            break;
+        }
+        case QuantMethod::kModeloptMixed:
+            format = listed_format(module);
+            break;
+    }
+    if (format == WeightFormat::kBf16) return format;
+    K3POD_ASSIGN(const bool is_ignored, is_listed(ignore_, module));
     return is_ignored ? WeightFormat::kBf16 : format;
 }
 
-bool ModuleFormats::is_listed(const std::vector<ModulePattern>& list,
-                              std::string_view module) const {
-    return std::any_of(list.begin(), list.end(),
-                       [&](const ModulePattern& pattern) { return pattern.matches(module); });
-}
-
 WeightFormat ModuleFormats::listed_format(std::string_view module) const {
-    switch (method_) {
-        case QuantMethod::kNone:
-            return WeightFormat::kBf16;
-        case QuantMethod::kCompressedTensors:
-            return targets_all_ || is_listed(targets_, module) ? WeightFormat::kMxfp4
-                                                               : WeightFormat::kBf16;
-        case QuantMethod::kModeloptMixed:
-            break;
-    }
     // The module itself or the nearest parent that the map names ("...block_sparse_moe.experts").
     std::string name(without_model_prefix(module));
     for (;;) {

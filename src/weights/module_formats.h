@@ -24,9 +24,9 @@ class ModulePattern {
     ModulePattern& operator=(ModulePattern&&) noexcept;
     ~ModulePattern();
 
-    // `module` is the full name, "language_model.model.layers.3.self_attn.q_proj". An expression
-    // too costly to match counts as no match. Not thread-safe.
-    bool matches(std::string_view module) const;
+    // `module` is the full name, "language_model.model.layers.3.self_attn.q_proj". kInvalidArgument
+    // when an expression is too costly to match. Not thread-safe.
+    Result<bool> matches(std::string_view module) const;
 
   private:
     struct Regex;
@@ -40,10 +40,9 @@ class ModuleFormats {
     static Result<ModuleFormats> compile(const QuantizationConfig& config);
 
     // kBf16 when config.json does not call the module quantised.
-    WeightFormat claimed(std::string_view module) const;
+    Result<WeightFormat> claimed(std::string_view module) const;
 
   private:
-    bool is_listed(const std::vector<ModulePattern>& list, std::string_view module) const;
     WeightFormat listed_format(std::string_view module) const;
 
     QuantMethod method_ = QuantMethod::kNone;
