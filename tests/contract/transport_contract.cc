@@ -238,6 +238,16 @@ TEST_P(TransportContract, refuses_messages_that_break_the_limits) {
     EXPECT_EQ(station.recorder.sent.size(), 1u);
 }
 
+TEST_P(TransportContract, ends_the_program_of_a_handler_that_calls_back_into_it) {
+    GTEST_FLAG_SET(death_test_style, "threadsafe");
+    Node& station = add_node();
+    const PeerId peer = connect(station, station);
+    const Bytes header = test_header(0);
+    station.recorder.sent_hook = [&](uint64_t) { station.transport->disconnect(peer); };
+    ASSERT_TRUE(station.transport->send(peer, header, {}, 1).is_ok());
+    EXPECT_DEATH(drive_until([&] { return false; }), "from inside its own handler");
+}
+
 TEST_P(TransportContract, carries_a_step_of_512_fp32_rows) {
     EXPECT_GE(add_node().transport->max_message_bytes(), 512 * 3584 * 4);
 }

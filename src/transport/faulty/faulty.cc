@@ -128,6 +128,7 @@ class FaultyTransport final : public Transport, private TransportHandler {
     int report_own_events();
 
     const FaultPlan plan_;
+    transport::HandlerGate gate_;
     const Clock& clock_;
     TransportHandler& handler_;
 
@@ -144,6 +145,7 @@ class FaultyTransport final : public Transport, private TransportHandler {
 
 Result<PeerId> FaultyTransport::connect(std::span<const std::byte> address,
                                         const std::string& peer_name) {
+    gate_.check();
     const std::lock_guard lock(mutex_);
     K3POD_ASSIGN(const PeerId peer, inner_->connect(address, peer_name));
     peers_.emplace(peer, peer_name);
@@ -151,6 +153,7 @@ Result<PeerId> FaultyTransport::connect(std::span<const std::byte> address,
 }
 
 void FaultyTransport::disconnect(PeerId peer) {
+    gate_.check();
     const std::lock_guard lock(mutex_);
     lose(peer);
     failed_peers_.erase(peer);
@@ -171,6 +174,7 @@ void FaultyTransport::lose(PeerId peer) {
 
 Status FaultyTransport::send(PeerId peer, std::span<const std::byte> header,
                              std::span<const std::byte> payload, uint64_t token) {
+    gate_.check();
     const std::lock_guard lock(mutex_);
     const auto it = peers_.find(peer);
     if (it == peers_.end()) {
@@ -254,10 +258,12 @@ int FaultyTransport::report_own_events() {
 }
 
 int FaultyTransport::progress() {
+    gate_.enter();
     const std::lock_guard lock(mutex_);
     launch_due();
-    const int num_inner_events = inner_->progress();
-    return num_inner_events + report_own_events();
+    const int num_events = inner_->progress() + report_own_events();
+    gate_.leave();
+    return num_events;
 }
 
 void FaultyTransport::wait(Nanoseconds timeout) {

@@ -75,6 +75,7 @@ class LoopbackTransport final : public Transport {
     const std::shared_ptr<LoopbackNetwork> network_;
     TransportHandler& handler_;
     uint64_t id_ = 0;
+    transport::HandlerGate gate_;
 
     // All below: guarded by network_->mutex.
     std::condition_variable changed_;
@@ -119,6 +120,7 @@ std::vector<std::byte> LoopbackTransport::local_address() const {
 
 Result<PeerId> LoopbackTransport::connect(std::span<const std::byte> address,
                                           const std::string& peer_name) {
+    gate_.check();
     LoopbackAddress parsed;
     if (address.size() == sizeof(parsed)) {
         std::memcpy(&parsed, address.data(), sizeof(parsed));
@@ -139,6 +141,7 @@ Result<PeerId> LoopbackTransport::connect(std::span<const std::byte> address,
 }
 
 void LoopbackTransport::disconnect(PeerId peer) {
+    gate_.check();
     const std::lock_guard lock(network_->mutex);
     peers_.erase(peer);
     events_.failed_peers.erase(peer);
@@ -146,6 +149,7 @@ void LoopbackTransport::disconnect(PeerId peer) {
 
 Status LoopbackTransport::send(PeerId peer, std::span<const std::byte> header,
                                std::span<const std::byte> payload, uint64_t token) {
+    gate_.check();
     const std::lock_guard lock(network_->mutex);
     const auto it = peers_.find(peer);
     if (it == peers_.end()) {
@@ -161,6 +165,7 @@ Status LoopbackTransport::send(PeerId peer, std::span<const std::byte> header,
 }
 
 int LoopbackTransport::progress() {
+    gate_.enter();
     LoopbackEvents events;
     {
         const std::lock_guard lock(network_->mutex);
@@ -173,6 +178,7 @@ int LoopbackTransport::progress() {
     for (const auto& [peer, name] : events.failed_peers) {
         handler_.on_peer_failed(peer, unavailable(name + " is gone"));
     }
+    gate_.leave();
     return static_cast<int>(events.sent_tokens.size() + events.messages.size() +
                             events.failed_peers.size());
 }

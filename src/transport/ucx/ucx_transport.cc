@@ -10,10 +10,8 @@
 #include <cstring>
 #include <random>
 
-#include "k3pod/base/check.h"
 #include "k3pod/base/log.h"
 #include "k3pod/wire/frame.h"
-#include "transport/message.h"
 #include "transport/ucx/address.h"
 #include "transport/ucx/log_capture.h"
 
@@ -122,6 +120,7 @@ UcxTransport::~UcxTransport() {
 
 Result<PeerId> UcxTransport::connect(std::span<const std::byte> address,
                                      const std::string& peer_name) {
+    gate_.check();
     K3POD_ASSIGN(const UcxAddress remote, unwrap_address(kind_, address, peer_name));
     const std::lock_guard lock(mutex_);
     if (kind_ == TransportKind::kShm) {
@@ -163,6 +162,7 @@ Status UcxTransport::check_lanes(const Peer& peer) const {
 }
 
 void UcxTransport::disconnect(PeerId peer) {
+    gate_.check();
     const std::lock_guard lock(mutex_);
     const auto it = peers_.find(peer);
     if (it == peers_.end()) return;
@@ -239,7 +239,7 @@ int64_t UcxTransport::max_message_bytes() const {
 
 Status UcxTransport::send(PeerId peer, std::span<const std::byte> header,
                           std::span<const std::byte> payload, uint64_t token) {
-    K3POD_CHECK(!is_in_progress_, "send() from inside a transport handler");
+    gate_.check();
     const std::lock_guard lock(mutex_);
     const auto it = peers_.find(peer);
     if (it == peers_.end()) {
@@ -371,9 +371,9 @@ ucs_status_t UcxTransport::on_part(void* arg, const void* header, size_t header_
 // ---- driving and waiting ----
 
 int UcxTransport::progress() {
+    gate_.enter();
     const std::lock_guard lock(mutex_);
     const LogCapture capture;  // UCX's complaints belong to the failure that they explain.
-    is_in_progress_ = true;
     num_events_ = static_cast<int>(sent_tokens_.size());
     for (const uint64_t token : sent_tokens_) handler_.on_sent(token);
     sent_tokens_.clear();
@@ -389,7 +389,7 @@ int UcxTransport::progress() {
         log::warning(fmt::format("{}: UCX said: {}", settings_.name, capture.text()));
     }
     if (!closing_.empty()) advance_closings();
-    is_in_progress_ = false;
+    gate_.leave();
     return num_events_;
 }
 

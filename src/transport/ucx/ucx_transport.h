@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "k3pod/transport/transport.h"
+#include "transport/message.h"
 #include "transport/ucx/process_watch.h"
 #include "transport/ucx/reassembly.h"
 #include "transport/ucx/settings.h"
@@ -84,9 +85,10 @@ class UcxTransport final : public Transport {
     std::vector<std::byte> address_;
     WakeEvent wake_;
 
+    transport::HandlerGate gate_;
+
     std::mutex mutex_;  // all below, and every call into UCX
     std::unique_ptr<Worker> worker_;
-    bool is_in_progress_ = false;
     bool is_closing_down_ = false;  // the handler is not called any more
     int num_events_ = 0;
     int polls_until_watch_ = 0;  // progress() looks at watch_ only now and then
