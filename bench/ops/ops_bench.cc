@@ -99,7 +99,8 @@ std::vector<float> normals(int64_t n, float deviation = 1.0f) {
 Matrix plain_matrix(WeightFormat format, int32_t rows, int32_t cols) {
     Matrix m(format, rows, cols);
     for (auto& b : m.mutable_data()) b = static_cast<std::byte>(0x30 + generator() % 16);
-    for (auto& b : m.mutable_scales()) b = std::byte{0x3c};
+    const std::byte scale{format == WeightFormat::kMxfp4 ? uint8_t{124} : uint8_t{0x3c}};
+    for (auto& b : m.mutable_scales()) b = scale;
     return m;
 }
 

@@ -41,16 +41,17 @@ inline constexpr int kTileRows = 2;
 // order, so its bits do not depend on the size of the tile.
 template <int kT, int kR>
 HWY_INLINE void dot_tile(Rows x, Rows w, int64_t cols, DotOutput y) {
-    V sum[kT][kR];
-    for (auto& of_token : sum) {
-        for (V& s : of_token) s = hn::Zero(D());
-    }
+    constexpr int kSums = (kT * kR + 3) / 4 * 4;
+    V sum[kSums];
+    for (V& s : sum) s = hn::Zero(D());
     const auto step = [&](auto load_at) HWY_ATTR {
         V weights[kR];
         for (int r = 0; r < kR; ++r) weights[r] = load_at(w.row(r));
         for (int t = 0; t < kT; ++t) {
             const V input = load_at(x.row(t));
-            for (int r = 0; r < kR; ++r) sum[t][r] = hn::MulAdd(weights[r], input, sum[t][r]);
+            for (int r = 0; r < kR; ++r) {
+                sum[t * kR + r] = hn::MulAdd(weights[r], input, sum[t * kR + r]);
+            }
         }
     };
     int64_t c = 0;
@@ -60,8 +61,10 @@ HWY_INLINE void dot_tile(Rows x, Rows w, int64_t cols, DotOutput y) {
     if (c < cols) {
         step([c, cols](const float* row) HWY_ATTR { return load_partial(row + c, cols - c); });
     }
+    float totals[kSums];
+    for (int i = 0; i < kSums; i += 4) sum_lanes_of_four(sum + i, totals + i);
     for (int t = 0; t < kT; ++t) {
-        for (int r = 0; r < kR; ++r) y.put(t, r, sum_lanes(sum[t][r]));
+        for (int r = 0; r < kR; ++r) y.put(t, r, totals[t * kR + r]);
     }
 }
 

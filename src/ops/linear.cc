@@ -28,17 +28,16 @@ HWY_INLINE void gemv_tile(const MatrixView& w, int64_t row, const float* x, floa
     (std::make_index_sequence<kR>());
     for (int64_t begin = 0; begin < w.cols; begin += kColBlock) {
         const int64_t end = HWY_MIN(begin + kColBlock, int64_t{w.cols});
-        V sum[kR];
+        V sum[kGemvRows];
         for (V& s : sum) s = hn::Zero(D());
         const auto use = [&](int64_t col, int64_t n, const V(&weights)[kR]) HWY_ATTR {
             const V input = n == kLanes ? load(x + col) : load_partial(x + col, n);
             for (size_t r = 0; r < kR; ++r) sum[r] = hn::MulAdd(weights[r], input, sum[r]);
         };
         for_each_vector(rows, begin, end, use);
-        for (size_t r = 0; r < kR; ++r) {
-            const float of_block = sum_lanes(sum[r]);
-            y[r] = begin == 0 ? of_block : y[r] + of_block;
-        }
+        float of_block[kGemvRows];
+        sum_lanes_of_four(sum, of_block);
+        for (size_t r = 0; r < kR; ++r) y[r] = begin == 0 ? of_block[r] : y[r] + of_block[r];
     }
 }
 

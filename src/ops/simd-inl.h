@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "hwy/cache_control.h"
 #include "hwy/contrib/math/math-inl.h"
 #include "hwy/highway.h"
 
@@ -33,6 +34,37 @@ HWY_INLINE V broadcast(float v) {
 }
 HWY_INLINE float sum_lanes(V v) {
     return hn::GetLane(hn::SumOfLanes(D(), v));
+}
+
+#if HWY_TARGET != HWY_SCALAR
+// Sum of the blocks of four lanes: halves onto each other until one block is left.
+template <class DV>
+HWY_INLINE hn::Vec<hn::FixedTag<float, 4>> add_blocks(DV d, hn::Vec<DV> v) {
+    if constexpr (hn::MaxLanes(DV()) == 4) {
+        return v;
+    } else {
+        const hn::Half<DV> half;
+        return add_blocks(half, hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)));
+    }
+}
+#endif
+
+// out[i] = sum of the lanes of v[i]. One order of addition for each, whatever the others hold.
+HWY_INLINE void sum_lanes_of_four(const V* v, float* out) {
+#if HWY_TARGET == HWY_SCALAR
+    for (int i = 0; i < 4; ++i) out[i] = hn::GetLane(v[i]);
+#else
+    // Two rounds of transpose-and-add within blocks of four lanes, then the blocks are added up.
+    const D d;
+    const hn::Repartition<uint64_t, D> d64;
+    const V ab = hn::Add(hn::InterleaveLower(d, v[0], v[1]), hn::InterleaveUpper(d, v[0], v[1]));
+    const V cd = hn::Add(hn::InterleaveLower(d, v[2], v[3]), hn::InterleaveUpper(d, v[2], v[3]));
+    const auto ab64 = hn::BitCast(d64, ab);
+    const auto cd64 = hn::BitCast(d64, cd);
+    const V abcd = hn::Add(hn::BitCast(d, hn::InterleaveLower(d64, ab64, cd64)),
+                           hn::BitCast(d, hn::InterleaveUpper(d64, ab64, cd64)));
+    hn::StoreU(add_blocks(d, abcd), hn::FixedTag<float, 4>(), out);
+#endif
 }
 
 // The first n < kLanes elements, zeros behind. Never touches memory past p + n.

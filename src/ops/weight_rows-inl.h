@@ -34,6 +34,9 @@ struct F32Row {
 
     F32Row(const MatrixView& w, int64_t row) : data(row_start<float>(w, row)) {}
     HWY_INLINE V scale(int64_t) const { return broadcast(1.0f); }
+    HWY_INLINE const std::byte* at(int64_t col) const {
+        return reinterpret_cast<const std::byte*>(data + col);
+    }
     HWY_INLINE V load(int64_t col) const { return hn::LoadU(D(), data + col); }
     HWY_INLINE V load_partial(int64_t col, int64_t n) const {
         return HWY_NAMESPACE::load_partial(data + col, n);
@@ -48,6 +51,9 @@ struct Bf16Row {
 
     Bf16Row(const MatrixView& w, int64_t row) : data(row_start<uint16_t>(w, row)) {}
     HWY_INLINE V scale(int64_t) const { return broadcast(1.0f); }
+    HWY_INLINE const std::byte* at(int64_t col) const {
+        return reinterpret_cast<const std::byte*>(data + col);
+    }
     HWY_INLINE V load(int64_t col) const { return widen(data + col); }
     HWY_INLINE V load_partial(int64_t col, int64_t n) const {
         HWY_ALIGN uint16_t lanes[kLanes] = {};
@@ -74,6 +80,9 @@ struct Fp8Row {
           scales(reinterpret_cast<const float*>(w.scales) +
                  row / kFp8TileSize * ((w.cols + kFp8TileSize - 1) / kFp8TileSize)) {}
     HWY_INLINE V scale(int64_t span) const { return broadcast(scales[span] * 256.0f); }
+    HWY_INLINE const std::byte* at(int64_t col) const {
+        return reinterpret_cast<const std::byte*>(data + col);
+    }
     HWY_INLINE V load(int64_t col) const { return widen(data + col); }
     HWY_INLINE V load_partial(int64_t col, int64_t n) const {
         HWY_ALIGN int8_t lanes[kLanes] = {};
@@ -90,12 +99,42 @@ struct Fp8Row {
     }
 };
 
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+
+HWY_ALIGN inline constexpr float kE2m1[16] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,
+                                              4.0f,  6.0f,  -0.0f, -0.5f, -1.0f, -1.5f,
+                                              -2.0f, -3.0f, -4.0f, -6.0f};
+
+// kLanes values from the nibbles at column col; cols is a multiple of 32, so there are no partial
+// ones. Every lane shifts its nibble out of a broadcast word and looks it up in a register.
+HWY_INLINE V load_e2m1(const uint8_t* row, int64_t col) {
+    const hn::RebindToUnsigned<D> d32;
+    const auto word_at = [=](int64_t byte) HWY_ATTR {
+        uint32_t word;
+        std::memcpy(&word, row + col / 2 + byte, sizeof(word));
+        return hn::Set(d32, word);
+    };
+    const auto shift = hn::And(hn::ShiftLeft<2>(hn::Iota(d32, 0)), hn::Set(d32, 31u));
+    const auto table = hn::Load(D(), kE2m1);
+#if HWY_TARGET == HWY_AVX3
+    const auto words = hn::IfThenElse(hn::FirstN(d32, 8), word_at(0), word_at(4));
+    const auto nibble = hn::And(hn::Shr(words, shift), hn::Set(d32, 15u));
+    return hn::TableLookupLanes(table, hn::IndicesFromVec(D(), nibble));
+#else
+    const auto bits = hn::Shr(word_at(0), shift);
+    const auto magnitude = hn::And(bits, hn::Set(d32, 7u));
+    const auto sign = hn::And(hn::ShiftLeft<28>(bits), hn::Set(d32, 0x80000000u));
+    return hn::Or(hn::TableLookupLanes(table, hn::IndicesFromVec(D(), magnitude)),
+                  hn::BitCast(D(), sign));
+#endif
+}
+
+#else
+
 // Upper bytes of the fp16 for each E2M1 nibble: 0 .5 1 1.5 2 3 4 6, then the negatives.
 HWY_ALIGN inline constexpr uint8_t kE2m1AsF16[16] = {
     0x00, 0x38, 0x3c, 0x3e, 0x40, 0x42, 0x44, 0x46, 0x80, 0xb8, 0xbc, 0xbe, 0xc0, 0xc2, 0xc4, 0xc6};
 
-// kLanes values from the nibbles at column col; cols is a multiple of 32, so there are no partial
-// ones.
 HWY_INLINE V load_e2m1(const uint8_t* row, int64_t col) {
     const hn::Rebind<uint16_t, D> d16;
     const hn::Rebind<hwy::float16_t, D> df16;
@@ -116,6 +155,8 @@ HWY_INLINE V load_e2m1(const uint8_t* row, int64_t col) {
     return hn::PromoteTo(D(), hn::BitCast(df16, bits));
 }
 
+#endif
+
 struct Nvfp4Row {
     static constexpr int64_t kSpan = 16;
     static constexpr bool kHasScale = true;
@@ -129,6 +170,9 @@ struct Nvfp4Row {
           global_scale(w.global_scale) {}
     HWY_INLINE V scale(int64_t span) const {
         return broadcast(kE4m3ToF32[scales[span]] * global_scale);
+    }
+    HWY_INLINE const std::byte* at(int64_t col) const {
+        return reinterpret_cast<const std::byte*>(data + col / 2);
     }
     HWY_INLINE V load(int64_t col) const { return load_e2m1(data, col); }
     HWY_INLINE V load_partial(int64_t, int64_t) const { return hn::Zero(D()); }
@@ -148,9 +192,16 @@ struct Mxfp4Row {
         const uint32_t bits = exponent == 0 ? 0x00400000u : exponent << 23;  // 0 means 2^-127
         return broadcast(std::bit_cast<float>(bits));
     }
+    HWY_INLINE const std::byte* at(int64_t col) const {
+        return reinterpret_cast<const std::byte*>(data + col / 2);
+    }
     HWY_INLINE V load(int64_t col) const { return load_e2m1(data, col); }
     HWY_INLINE V load_partial(int64_t, int64_t) const { return hn::Zero(D()); }
 };
+
+// Short rows end before the hardware has seen a stream. A matrix is contiguous, so looking this far
+// ahead of each row meets the rows that come next.
+inline constexpr int64_t kPrefetchBytes = 4096;
 
 // Calls use(col, n, weights[kR]) for the columns [begin, end) of kR rows, in order, with the scales
 // applied; n is kLanes but for the last call. begin is a multiple of kLanes.
@@ -165,6 +216,7 @@ HWY_INLINE void for_each_vector(const std::array<Row, kR>& rows, int64_t begin, 
         V weights[kR];
         for (; col + kLanes <= span_end; col += kLanes) {
             for (size_t r = 0; r < kR; ++r) {
+                hwy::Prefetch(rows[r].at(col) + kPrefetchBytes);
                 weights[r] = rows[r].load(col);
                 if (Row::kHasScale) weights[r] = hn::Mul(weights[r], scale[r]);
             }
