@@ -26,7 +26,9 @@ Status LatentMoe::forward(const MoeWeights& weights, const MoeCall& call, std::s
     const int32_t tokens = call.tokens;
     route(weights, tokens, x);
     if (call.probe != nullptr) {
-        call.probe->on_routing(call.layer, chosen_experts(tokens), expert_weights_.rows(tokens));
+        call.probe->on_routing(call.layer, {.logits = router_logits_.rows(tokens),
+                                            .experts = chosen_experts(tokens),
+                                            .weights = expert_weights_.rows(tokens)});
     }
     K3POD_TRY(dispatch(weights, call, x));
     shared_.forward(weights.shared, tokens, x, y);

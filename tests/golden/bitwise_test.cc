@@ -23,6 +23,7 @@ class Bitwise : public ::testing::Test {
         auto read = read_golden_cases(K3POD_SOURCE_DIR "/tests/golden/k3-tiny/golden.json");
         ASSERT_TRUE(read) << read.status().to_string();
         cases = std::move(*read);
+        ASSERT_EQ(cases.size(), 10u);
     }
 
     // Last logits of the prompt fed in pieces, then those of every greedy token behind it.

@@ -30,8 +30,8 @@ Result<std::vector<GoldenCase>> read_golden_cases(const std::filesystem::path& f
     if (!in) return not_found(file.string() + ": cannot be opened");
     std::vector<GoldenCase> cases;
     try {
-        for (const nlohmann::json& j : nlohmann::json::parse(in).at("cases"))
-            cases.push_back(to_case(j));
+        const nlohmann::json document = nlohmann::json::parse(in);
+        for (const nlohmann::json& j : document.at("cases")) cases.push_back(to_case(j));
     } catch (const nlohmann::json::exception& e) {
         return invalid_argument(file.string() + ": " + e.what());
     }

@@ -4,6 +4,8 @@
 #include <tuple>
 #include <utility>
 
+#include "k3pod/ops/mlp.h"
+
 namespace k3pod::testing {
 
 Result<std::unique_ptr<LocalExperts>> LocalExperts::load(const Checkpoint& checkpoint,
@@ -31,8 +33,13 @@ Status LocalExperts::dispatch(const RoutedRows& rows) {
     sort_entries_by_holder(rows);
     for (Holder& holder : holders_) {
         if (holder.entries.empty()) continue;
-        K3POD_TRY(holder.runner->run(rows.layer, rows.rows, latents_, holder.entries, partial_));
-        add_partial(partial_);
+        if (options_.rounding == WireRounding::kNone) {
+            run_unrounded(holder, rows);
+        } else {
+            K3POD_TRY(
+                holder.runner->run(rows.layer, rows.rows, latents_, holder.entries, partial_));
+        }
+        add_partial();
     }
     return Status::ok();
 }
@@ -64,9 +71,34 @@ void LocalExperts::sort_entries_by_holder(const RoutedRows& rows) {
     }
 }
 
-void LocalExperts::add_partial(std::span<const float> partial) {
-    for (size_t i = 0; i < partial.size(); ++i) {
-        sum_[i] += options_.reply_f32 ? partial[i] : to_f32(to_bf16(partial[i]));
+// One row and expert at a time: the runner takes bf16 latents only.
+void LocalExperts::run_unrounded(const Holder& holder, const RoutedRows& rows) {
+    const ModelConfig& config = holder.store->config();
+    const auto latent = static_cast<size_t>(rows.latent);
+    output_.resize(latent);
+    scratch_.resize(static_cast<size_t>(2 * config.moe_intermediate));
+    std::ranges::fill(partial_, 0.0f);
+    for (const wire::WireEntry& entry : holder.entries) {
+        for (const ExpertShardWeights& shard : holder.store->find(rows.layer, entry.expert)) {
+            ops::mlp({.tokens = 1,
+                      .gate = shard.w1.view(),
+                      .up = shard.w3.view(),
+                      .down = shard.w2.view(),
+                      .situ = {.beta = config.situ_beta, .linear_beta = config.situ_linear_beta},
+                      .x = rows.latents.subspan(entry.row * latent, latent),
+                      .scratch = scratch_,
+                      .y = output_});
+            for (size_t i = 0; i < latent; ++i) {
+                partial_[entry.row * latent + i] += entry.weight * output_[i];
+            }
+        }
+    }
+}
+
+void LocalExperts::add_partial() {
+    const bool is_rounded = options_.rounding == WireRounding::kBoth;
+    for (size_t i = 0; i < partial_.size(); ++i) {
+        sum_[i] += is_rounded ? to_f32(to_bf16(partial_[i])) : partial_[i];
     }
 }
 

@@ -15,9 +15,16 @@
 
 namespace k3pod::testing {
 
+// What is rounded as if a wire lay between.
+enum class WireRounding : uint8_t {
+    kNone,     // nothing: latents and partial sums stay fp32
+    kLatents,  // latents to bf16, partial sums stay fp32
+    kBoth,     // latents and every holder's partial sum to bf16
+};
+
 struct LocalExpertsOptions {
     int32_t max_rows = 0;
-    bool reply_f32 = false;  // false: partial sums are rounded to bf16, as on the wire
+    WireRounding rounding = WireRounding::kBoth;
 };
 
 class LocalExperts final : public ExpertPort {
@@ -39,14 +46,16 @@ class LocalExperts final : public ExpertPort {
     };
     explicit LocalExperts(const Placement& placement) : placement_(placement) {}
     void sort_entries_by_holder(const RoutedRows& rows);
-    void add_partial(std::span<const float> partial);
+    void run_unrounded(const Holder& holder, const RoutedRows& rows);
+    void add_partial();
 
     Placement placement_;
     LocalExpertsOptions options_;
     std::vector<Holder> holders_;
-    std::vector<Bf16> latents_;   // [R, L]
-    std::vector<float> partial_;  // [R, L], one holder's sum
-    std::vector<float> sum_;      // [R, L]
+    std::vector<Bf16> latents_;            // [R, L]
+    std::vector<float> partial_;           // [R, L], one holder's sum
+    std::vector<float> sum_;               // [R, L]
+    std::vector<float> scratch_, output_;  // of one unrounded expert
 };
 
 // An even placement of every expert over `num_holders` holders without a budget.

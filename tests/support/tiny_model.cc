@@ -34,9 +34,9 @@ Result<std::unique_ptr<TinyModel>> TinyModel::load(const TinyModelOptions& optio
     K3POD_ASSIGN(tiny->weights_, load_station_weights(checkpoint, tiny->config_, nullptr));
     K3POD_ASSIGN(const Placement placement,
                  even_placement(tiny->config_, options.mode, options.num_holders));
-    K3POD_ASSIGN(tiny->experts_, LocalExperts::load(checkpoint, tiny->config_, release, placement,
-                                                    {.max_rows = options.max_rows,
-                                                     .reply_f32 = options.reply_f32}));
+    K3POD_ASSIGN(tiny->experts_,
+                 LocalExperts::load(checkpoint, tiny->config_, release, placement,
+                                    {.max_rows = options.max_rows, .rounding = options.rounding}));
     tiny->store_ = std::make_unique<StateStore>(
         state_shape(tiny->config_, options.num_slots, options.num_pages));
     K3POD_ASSIGN(tiny->model_,

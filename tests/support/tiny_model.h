@@ -20,7 +20,7 @@ struct TinyModelOptions {
     std::filesystem::path dir;  // either release's layout
     PlacementMode mode = PlacementMode::kWhole;
     int32_t num_holders = 1;
-    bool reply_f32 = false;  // partial sums of the holders: fp32 or bf16
+    WireRounding rounding = WireRounding::kBoth;
     int32_t max_rows = 256;
     int32_t num_slots = 4;
     int32_t num_pages = 32;
@@ -34,6 +34,7 @@ class TinyModel {
     std::vector<float> step(std::span<const SequenceChunk> chunks, ForwardProbe* probe = nullptr);
 
     const ModelConfig& config() const { return config_; }
+    const StationWeights& weights() const { return weights_; }
     StateStore& store() { return *store_; }
     Model& model() { return *model_; }
     ExpertPort& experts() { return *experts_; }
@@ -58,6 +59,7 @@ class SequenceRun {
     SequenceRun(const SequenceRun&) = delete;
     SequenceRun& operator=(const SequenceRun&) = delete;
 
+    int32_t position() const { return position_; }
     // The next chunk of the sequence, for a step of one's own making; counts it as run.
     SequenceChunk next(std::span<const int32_t> ids, SequenceChunk::Logits logits);
     // Runs it as a step.

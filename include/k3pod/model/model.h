@@ -30,15 +30,20 @@ struct ModelStep {
     std::span<const SequenceChunk> chunks;
 };
 
+struct RoutingView {
+    std::span<const float> logits;      // [T, E]
+    std::span<const uint16_t> experts;  // [T, K], best selection score first
+    std::span<const float> weights;     // [T, K]
+};
+
 // Watches a forward pass; for tests and diagnosis. Called on the step thread.
 class ForwardProbe {
   public:
     virtual ~ForwardProbe() = default;
     // accumulator: [T, H] fp32, the AttnRes prefix after the layer's MLP add.
     virtual void on_layer(int32_t layer, std::span<const float> accumulator) = 0;
-    // experts [T, K], weights [T, K] of one MoE layer.
-    virtual void on_routing(int32_t layer, std::span<const uint16_t> experts,
-                            std::span<const float> weights) = 0;
+    // What the router of a MoE layer decided.
+    virtual void on_routing(int32_t layer, const RoutingView& routing) = 0;
 };
 
 // Shape of the state that sequences of this model need.

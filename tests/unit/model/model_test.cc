@@ -200,16 +200,16 @@ class CountingProbe final : public ForwardProbe {
         layers.push_back(layer);
         sizes.push_back(accumulator.size());
     }
-    void on_routing(int32_t layer, std::span<const uint16_t> chosen,
-                    std::span<const float> w) override {
+    void on_routing(int32_t layer, const RoutingView& routing) override {
         routed_layers.push_back(layer);
-        for (size_t i = 0; i < chosen.size(); i += 3) {
-            weight_sums.push_back(std::accumulate(w.begin() + static_cast<int64_t>(i),
-                                                  w.begin() + static_cast<int64_t>(i) + 3, 0.0f));
+        num_logits.push_back(routing.logits.size());
+        for (size_t i = 0; i < routing.experts.size(); i += 3) {
+            weight_sums.push_back(
+                std::accumulate(&routing.weights[i], &routing.weights[i] + 3, 0.0f));
         }
     }
     std::vector<int32_t> layers, routed_layers;
-    std::vector<size_t> sizes;
+    std::vector<size_t> sizes, num_logits;
     std::vector<float> weight_sums;
 };
 
@@ -224,6 +224,7 @@ TEST_F(ModelTest, shows_every_layer_and_routing_to_a_probe) {
     EXPECT_THAT(probe.layers, ElementsAre(0, 1, 2, 3, 4, 5, 6));
     EXPECT_THAT(probe.sizes, Each(96u));
     EXPECT_THAT(probe.routed_layers, ElementsAre(2, 3, 4, 5, 6));
+    EXPECT_THAT(probe.num_logits, Each(20u));
     EXPECT_THAT(probe.weight_sums, Each(FloatNear(1.0f, 1e-6f)));
 }
 
