@@ -22,10 +22,7 @@ inline constexpr int64_t kPanelStride = kColBlock + 16;
 // One token: weights go from memory through registers into the sums.
 template <class Row, size_t kR>
 HWY_INLINE void gemv_tile(const MatrixView& w, int64_t row, const float* x, float* y) {
-    const auto rows = [&]<size_t... kI>(std::index_sequence<kI...>) HWY_ATTR {
-        return std::array<Row, kR>{Row(w, row + static_cast<int64_t>(kI))...};
-    }
-    (std::make_index_sequence<kR>());
+    const auto rows = rows_from<Row, kR>(w, row);
     for (int64_t begin = 0; begin < w.cols; begin += kColBlock) {
         const int64_t end = HWY_MIN(begin + kColBlock, int64_t{w.cols});
         V sum[kGemvRows];
@@ -59,10 +56,7 @@ HWY_INLINE void gemm(const MatrixBand& band, int64_t tokens, RowsIn x, RowsOut y
         const int64_t width = HWY_MIN(kColBlock, cols - begin);
         for (int64_t first = band.begin; first < band.end; first += kPanelRows) {
             const int64_t rows = HWY_MIN(kPanelRows, band.end - first);
-            for (int64_t r = 0; r < rows; ++r) {
-                const Row row(band.weight, first + r);
-                widen_row(row, begin, begin + width, panel + r * kPanelStride);
-            }
+            widen_block<Row>(band.weight, {first, rows, begin, width}, panel, kPanelStride);
             dot_rows(tokens, {x.data + begin, x.stride}, rows, {panel, kPanelStride}, width,
                      {y.data + (first - band.begin), y.stride, begin > 0});
         }
@@ -106,10 +100,8 @@ HWY_INLINE void transposed(const MatrixBand& band, int64_t tokens, RowsIn x, Row
         const size_t width_bytes = static_cast<size_t>(width) * sizeof(float);
         for (int64_t first = 0; first < band.rows(); first += kStripRows) {
             const int64_t rows = HWY_MIN(kStripRows, band.rows() - first);
-            for (int64_t r = 0; r < rows; ++r) {
-                const Row row(band.weight, band.begin + first + r);
-                widen_row(row, col, col + width, strip + r * kStripCols);
-            }
+            widen_block<Row>(band.weight, {band.begin + first, rows, col, width}, strip,
+                             kStripCols);
             for (int64_t t = 0; t < tokens; ++t) {
                 float* out = y.data + t * y.stride + col;
                 std::memset(sums, 0, sizeof(sums));
@@ -126,12 +118,10 @@ void band_transposed(const MatrixBand& band, int32_t tokens, RowsIn x, RowsOut y
                   [&]<class Row>() HWY_ATTR { transposed<Row>(band, tokens, x, y); });
 }
 
-void widen_rows(const MatrixBand& band, float* out) {
+void widen_band(const MatrixBand& band, float* out) {
     const int64_t cols = band.weight.cols;
     with_row_type(band.weight.format, [&]<class Row>() HWY_ATTR {
-        for (int64_t r = 0; r < band.rows(); ++r) {
-            widen_row(Row(band.weight, band.begin + r), 0, cols, out + r * cols);
-        }
+        widen_block<Row>(band.weight, {band.begin, band.rows(), 0, cols}, out, cols);
     });
 }
 
@@ -145,7 +135,7 @@ namespace k3pod::ops {
 
 HWY_EXPORT(band_product);
 HWY_EXPORT(band_transposed);
-HWY_EXPORT(widen_rows);
+HWY_EXPORT(widen_band);
 
 namespace {
 
@@ -187,7 +177,7 @@ void dequantize_rows(const MatrixView& weight, int32_t begin, int32_t end, std::
     const MatrixBand band{weight, begin, end};
     check_band(band);
     K3POD_CHECK(std::ssize(out) == int64_t{band.rows()} * weight.cols, "out must be [rows, cols]");
-    HWY_DYNAMIC_DISPATCH(widen_rows)(band, out.data());
+    HWY_DYNAMIC_DISPATCH(widen_band)(band, out.data());
 }
 
 }  // namespace k3pod::ops

@@ -234,17 +234,44 @@ HWY_INLINE void for_each_vector(const std::array<Row, kR>& rows, int64_t begin, 
     }
 }
 
-// out[0 .. end-begin) = columns [begin, end) of one row.
-template <class Row>
-HWY_INLINE void widen_row(const Row& row, int64_t begin, int64_t end, float* out) {
-    const std::array<Row, 1> rows = {row};
-    for_each_vector(rows, begin, end, [=](int64_t col, int64_t n, const V(&w)[1]) HWY_ATTR {
-        if (n == kLanes) {
-            store(w[0], out + (col - begin));
-        } else {
-            store_partial(w[0], out + (col - begin), n);
+template <class Row, size_t kR>
+HWY_INLINE std::array<Row, kR> rows_from(const MatrixView& w, int64_t first) {
+    return [&]<size_t... kI>(std::index_sequence<kI...>) HWY_ATTR {
+        return std::array<Row, kR>{Row(w, first + static_cast<int64_t>(kI))...};
+    }
+    (std::make_index_sequence<kR>());
+}
+
+// Rows [row, row + rows) and columns [col, col + cols) of a matrix; col is a multiple of kLanes.
+struct Block {
+    int64_t row, rows;
+    int64_t col, cols;
+};
+
+template <class Row, size_t kR>
+HWY_INLINE void widen_rows(const MatrixView& w, const Block& block, float* out, int64_t stride) {
+    const auto put = [=](int64_t col, int64_t n, const V(&weights)[kR]) HWY_ATTR {
+        for (size_t r = 0; r < kR; ++r) {
+            float* to = out + static_cast<int64_t>(r) * stride + (col - block.col);
+            if (n == kLanes) {
+                store(weights[r], to);
+            } else {
+                store_partial(weights[r], to, n);
+            }
         }
-    });
+    };
+    for_each_vector(rows_from<Row, kR>(w, block.row), block.col, block.col + block.cols, put);
+}
+
+// out[rows, cols] with the given stride = the block's weights in fp32.
+template <class Row>
+HWY_INLINE void widen_block(const MatrixView& w, Block block, float* out, int64_t stride) {
+    constexpr int64_t kTogether = 4;
+    const int64_t end = block.row + block.rows;
+    for (; block.row + kTogether <= end; block.row += kTogether, out += kTogether * stride) {
+        widen_rows<Row, kTogether>(w, block, out, stride);
+    }
+    for (; block.row < end; ++block.row, out += stride) widen_rows<Row, 1>(w, block, out, stride);
 }
 
 // Calls f with the row type of the format as its template argument.
