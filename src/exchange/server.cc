@@ -70,12 +70,14 @@ Status Server::open_session(const Assignment& assignment, FrameWork work) {
     session->node = assignment.node_index;
     session->limits = options_.limits;
     session->limits.max_rows = assignment.max_rows;
+    session->station_address = assignment.station_address;
     session->work = std::move(work);
 
     const UrgentLock drive(mutex_);
     close_session_locked();
-    K3POD_ASSIGN(session->station, transport_->connect(assignment.station_address, "station"));
+    K3POD_ASSIGN(station_, transport_->connect(session->station_address, "station"));
     session_ = std::move(session);
+    is_station_lost_ = false;
     station_heard_ = clock_.now();
     was_refusal_logged_ = false;
     return Status::ok();
@@ -88,7 +90,7 @@ void Server::close_session(uint64_t session) {
 
 void Server::close_session_locked() {
     if (!session_) return;
-    transport_->disconnect(session_->station);
+    transport_->disconnect(station_);
     session_.reset();
     arriving_->is_full = false;
 }
@@ -195,6 +197,18 @@ void Server::check_time_locked(TimePoint now) {
     was_station_heard_ = false;
     metrics_.silence_seconds.set(session_ ? to_seconds(now - station_heard_) : 0);
     metrics_.publish();
+    if (session_ && is_station_lost_ && now >= next_search_) find_station_locked(now);
+}
+
+// The way to the station broke, but control has not ended the session: the station lives, and asks
+// again for what got lost.
+void Server::find_station_locked(TimePoint now) {
+    next_search_ = now + options_.heartbeat_interval;
+    transport_->disconnect(station_);
+    const Result<PeerId> found = transport_->connect(session_->station_address, "station");
+    if (!found.is_ok()) return;
+    station_ = *found;
+    is_station_lost_ = false;
 }
 
 }  // namespace k3pod::exchange

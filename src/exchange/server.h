@@ -22,7 +22,7 @@ struct ServedSession {
     uint32_t epoch = 0;
     uint16_t node = 0;
     wire::FrameLimits limits;  // with the rows that the station announced
-    PeerId station = kNoPeer;
+    std::vector<std::byte> station_address;
     FrameWork work;
 };
 
@@ -53,6 +53,7 @@ class Server final : public ExchangeServer, private TransportHandler {
     void work();
     void keep();
     void check_time_locked(TimePoint now);
+    void find_station_locked(TimePoint now);
     void serve_request_locked();
     SendSlot* wait_for_slot_locked(const ServedSession& session);
     Status compute(const ServedSession& session, SendSlot& reply);
@@ -88,8 +89,12 @@ class Server final : public ExchangeServer, private TransportHandler {
     std::array<SendSlot, 16> notes_;  // refusals and heartbeat replies: headers only
     std::vector<SendSlot*> unsent_notes_;
     bool was_refusal_logged_ = false;  // in this session
+    // Where replies go. Lost when the transport says so; found again while the session is open.
+    PeerId station_ = kNoPeer;
+    bool is_station_lost_ = false;
     bool was_station_heard_ = false;
     TimePoint station_heard_{};
+    TimePoint next_search_{};
     TimePoint last_tick_{};
     ServerMetrics metrics_;
 

@@ -64,10 +64,10 @@ void Server::on_message(std::span<const std::byte> header_bytes,
     }
 }
 
-// The control stream ends the session; here is nothing to do but to stop sending, and a send to a
-// peer that failed is refused anyway.
-void Server::on_peer_failed(PeerId, const Status& why) {
-    log::warning(fmt::format("data plane to the station: {}", why.message()));
+void Server::on_peer_failed(PeerId peer, const Status& why) {
+    if (!session_ || peer != station_) return;
+    is_station_lost_ = true;
+    log::warning(fmt::format("lost the data plane to the station: {}", why.message()));
 }
 
 void Server::on_request(const wire::FrameHeader& header, std::span<const std::byte> payload) {
@@ -139,7 +139,7 @@ void Server::settle_locked() {
         if (!session_ || slot->header.session != session_->id) continue;
         wire::seal_header(slot->header);
         // When the station is gone there is nobody to answer.
-        static_cast<void>(send_slot(*transport_, session_->station, *slot));
+        static_cast<void>(send_slot(*transport_, station_, *slot));
     }
     unsent_notes_.clear();
 }
@@ -167,7 +167,7 @@ void Server::answer_locked(SendSlot& reply, const Status& done) {
         count_refusal(status, done);
     }
     wire::seal_header(reply.header);
-    static_cast<void>(send_slot(*transport_, session_->station, reply));
+    static_cast<void>(send_slot(*transport_, station_, reply));
 }
 
 }  // namespace k3pod::exchange

@@ -20,7 +20,8 @@ ExchangePodOptions options_with(const FaultPlan& faults) {
     ExchangePodOptions options;
     options.is_sliced = true;
     options.exchange.frame_deadline = std::chrono::milliseconds(400);
-    options.exchange.heartbeats_missed = 50;
+    options.exchange.heartbeat_interval = std::chrono::milliseconds(50);
+    options.exchange.heartbeats_missed = 10;
     const auto network = make_loopback_network();
     options.transport = [faults, network](const std::string& node) -> MakeTransport {
         FaultPlan plan = faults;
