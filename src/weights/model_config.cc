@@ -8,7 +8,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "json_fields.h"
+#include "config_fields.h"
 #include "quantization_config.h"
 
 namespace k3pod {
@@ -23,7 +23,7 @@ constexpr int64_t kBlock = 32;  // Kernels and FP4 scales work on blocks of this
 constexpr IntegerRange kWidth{kBlock, kMaxWidth, kBlock};
 constexpr IntegerRange kHeadDim{kBlock, kMaxHeadDim, kBlock};
 
-void read_attention_kinds(JsonFields& linear, ModelConfig& config) {
+void read_attention_kinds(ConfigFields& linear, ModelConfig& config) {
     const IntegerRange layer_number{1, std::max(config.num_layers, 1)};  // The file counts from 1.
     std::vector<int> times_listed(static_cast<size_t>(config.num_layers), 0);
     config.attention.assign(times_listed.size(), AttentionKind::kKda);
@@ -45,8 +45,8 @@ void read_attention_kinds(JsonFields& linear, ModelConfig& config) {
     }
 }
 
-void read_kda(JsonFields& text, ModelConfig& config) {
-    JsonFields linear = text.object("linear_attn_config");
+void read_kda(ConfigFields& text, ModelConfig& config) {
+    ConfigFields linear = text.object("linear_attn_config");
     config.kda_num_heads = linear.integer("num_heads", {1, kMaxHeads});
     config.kda_head_dim = linear.integer("head_dim", kHeadDim);
     config.conv_kernel = linear.integer("short_conv_kernel_size", {1, 16});
@@ -57,7 +57,7 @@ void read_kda(JsonFields& text, ModelConfig& config) {
     read_attention_kinds(linear, config);
 }
 
-void read_mla(JsonFields& text, ModelConfig& config) {
+void read_mla(ConfigFields& text, ModelConfig& config) {
     config.num_heads = text.integer("num_attention_heads", {1, kMaxHeads});
     text.require_integer("num_key_value_heads", config.num_heads);
     config.q_lora_rank = text.integer("q_lora_rank", kWidth);
@@ -71,7 +71,7 @@ void read_mla(JsonFields& text, ModelConfig& config) {
     text.require_absent("rope_parameters");
 }
 
-void read_moe(JsonFields& text, ModelConfig& config) {
+void read_moe(ConfigFields& text, ModelConfig& config) {
     config.first_dense_layers =
         text.integer("first_k_dense_replace", {0, std::max(config.num_layers - 1, 0)});
     text.require_integer("moe_layer_freq", 1);
@@ -91,7 +91,7 @@ void read_moe(JsonFields& text, ModelConfig& config) {
     text.require_bool("moe_renormalize", true);
 }
 
-void read_text_model(JsonFields& text, ModelConfig& config) {
+void read_text_model(ConfigFields& text, ModelConfig& config) {
     text.require_text("model_type", "kimi_linear");
     config.num_layers = text.integer("num_hidden_layers", {1, 4096});
     config.hidden = text.integer("hidden_size", kWidth);
@@ -108,13 +108,13 @@ void read_text_model(JsonFields& text, ModelConfig& config) {
     read_moe(text, config);
 }
 
-int32_t read_token_id(JsonFields& root, JsonFields& text, std::string_view key, int32_t vocab) {
+int32_t read_token_id(ConfigFields& root, ConfigFields& text, std::string_view key, int32_t vocab) {
     const int32_t id = root.integer(key, {0, std::max(vocab - 1, 0)});
     if (text.has(key)) text.require_integer(key, id);
     return id;
 }
 
-void read_wrapper(JsonFields& root, JsonFields& text, ModelConfig& config) {
+void read_wrapper(ConfigFields& root, ConfigFields& text, ModelConfig& config) {
     root.require_text("model_type", "kimi_k3");
     root.require_bool("tie_word_embeddings", false);
     if (text.has("tie_word_embeddings")) text.require_bool("tie_word_embeddings", false);
@@ -143,8 +143,8 @@ Result<ModelConfig> parse_model_config(std::string_view text) {
     }
     Status status;
     ModelConfig config;
-    JsonFields root(document, "", status);
-    JsonFields text_config = root.object("text_config");
+    ConfigFields root(document, "", status);
+    ConfigFields text_config = root.object("text_config");
     read_text_model(text_config, config);
     read_wrapper(root, text_config, config);
     config.quantization = read_quantization_config(root, text_config);

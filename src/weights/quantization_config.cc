@@ -6,7 +6,7 @@ namespace {
 constexpr std::string_view kSection = "quantization_config";
 
 // {"language_model.model.layers.3.self_attn.q_proj": {"quant_algo": "FP8_PB_WO"}, ...}
-std::vector<QuantizationConfig::Module> read_modules(JsonFields& section) {
+std::vector<QuantizationConfig::Module> read_modules(ConfigFields& section) {
     std::vector<QuantizationConfig::Module> modules;
     for (auto& [name, fields] : section.members("quantized_layers")) {
         const std::string_view algo = fields.text("quant_algo");
@@ -22,7 +22,7 @@ std::vector<QuantizationConfig::Module> read_modules(JsonFields& section) {
     return modules;
 }
 
-QuantizationConfig read_modelopt(JsonFields& section) {
+QuantizationConfig read_modelopt(ConfigFields& section) {
     QuantizationConfig config;
     config.method = QuantMethod::kModeloptMixed;
     section.require_text("quant_algo", "MIXED_PRECISION");
@@ -35,8 +35,8 @@ QuantizationConfig read_modelopt(JsonFields& section) {
     return config;
 }
 
-void read_group(JsonFields& group, std::vector<std::string>& targets) {
-    JsonFields weights = group.object("weights");
+void read_group(ConfigFields& group, std::vector<std::string>& targets) {
+    ConfigFields weights = group.object("weights");
     weights.require_integer("num_bits", 4);
     weights.require_text("type", "float");
     weights.require_integer("group_size", 32);
@@ -44,7 +44,7 @@ void read_group(JsonFields& group, std::vector<std::string>& targets) {
     for (std::string& target : group.texts("targets")) targets.push_back(std::move(target));
 }
 
-QuantizationConfig read_compressed_tensors(JsonFields& section) {
+QuantizationConfig read_compressed_tensors(ConfigFields& section) {
     QuantizationConfig config;
     config.method = QuantMethod::kCompressedTensors;
     section.require_text("format", "mxfp4-pack-quantized");
@@ -62,10 +62,10 @@ QuantizationConfig read_compressed_tensors(JsonFields& section) {
 
 }  // namespace
 
-QuantizationConfig read_quantization_config(JsonFields& root, JsonFields& text) {
+QuantizationConfig read_quantization_config(ConfigFields& root, ConfigFields& text) {
     if (!root.has(kSection) && !text.has(kSection)) return {};
     if (root.has(kSection)) text.require_absent(kSection);
-    JsonFields section = root.has(kSection) ? root.object(kSection) : text.object(kSection);
+    ConfigFields section = root.has(kSection) ? root.object(kSection) : text.object(kSection);
     const std::string_view method = section.text("quant_method");
     if (method == "modelopt_mixed") return read_modelopt(section);
     if (method == "compressed-tensors") return read_compressed_tensors(section);

@@ -28,10 +28,10 @@ struct NumberRange {
 // Every getter returns a harmless value once something was refused; `status` holds the reason, with
 // the field's full name, what was found and what is expected. Borrows the parsed document and
 // `status`.
-class JsonFields {
+class ConfigFields {
   public:
     // `path` is the dotted name of the object, empty for the whole file.
-    JsonFields(simdjson::dom::element object, std::string path, Status& status);
+    ConfigFields(simdjson::dom::element object, std::string path, Status& status);
 
     // Present and not null.
     bool has(std::string_view key) const;
@@ -41,7 +41,7 @@ class JsonFields {
     std::string_view text(std::string_view key);
     std::vector<std::string> texts(std::string_view key);
     std::vector<int32_t> integers(std::string_view key, IntegerRange range);
-    JsonFields object(std::string_view key);
+    ConfigFields object(std::string_view key);
     // The objects in an object of objects, in the file's order.
     struct Member;
     std::vector<Member> members(std::string_view key);
@@ -56,7 +56,7 @@ class JsonFields {
 
   private:
     // An object that is missing; its path was refused.
-    JsonFields(std::string path, Status& status);
+    ConfigFields(std::string path, Status& status);
 
     const simdjson::dom::element* find(std::string_view key) const;
     std::string name_of(std::string_view key) const;
@@ -77,9 +77,9 @@ class JsonFields {
     Status& status_;
 };
 
-struct JsonFields::Member {
+struct ConfigFields::Member {
     std::string_view key;
-    JsonFields fields;
+    ConfigFields fields;
 };
 
 // A JSON value as a message shows it: minified and cut to a readable length.

@@ -1,4 +1,4 @@
-#include "json_fields.h"
+#include "config_fields.h"
 
 #include <fmt/format.h>
 
@@ -31,10 +31,10 @@ std::string printed(element value) {
     return text.substr(0, cut) + "...";
 }
 
-JsonFields::JsonFields(std::string path, Status& status)
+ConfigFields::ConfigFields(std::string path, Status& status)
     : path_(std::move(path)), status_(status) {}
 
-JsonFields::JsonFields(element object, std::string path, Status& status)
+ConfigFields::ConfigFields(element object, std::string path, Status& status)
     : path_(std::move(path)), status_(status) {
     simdjson::dom::object members;
     if (object.get(members) != simdjson::SUCCESS) {
@@ -50,43 +50,44 @@ JsonFields::JsonFields(element object, std::string path, Status& status)
     if (twice != fields_.end()) refuse(twice->key, "the field once, it is there twice");
 }
 
-const element* JsonFields::find(std::string_view key) const {
+const element* ConfigFields::find(std::string_view key) const {
     const auto at = std::lower_bound(fields_.begin(), fields_.end(), key,
                                      [](const Field& f, std::string_view k) { return f.key < k; });
     return at != fields_.end() && at->key == key ? &at->value : nullptr;
 }
 
-std::string JsonFields::name_of(std::string_view key) const {
+std::string ConfigFields::name_of(std::string_view key) const {
     return path_.empty() ? std::string(key) : fmt::format("{}.{}", path_, key);
 }
 
-void JsonFields::refuse(std::string_view key, std::string_view expected) {
+void ConfigFields::refuse(std::string_view key, std::string_view expected) {
     const element* value = find(key);
     record(name_of(key), value ? printed(*value) : "nothing", expected);
 }
 
-void JsonFields::refuse_item(std::string_view key, size_t item_idx, element item,
-                             std::string_view expected) {
+void ConfigFields::refuse_item(std::string_view key, size_t item_idx, element item,
+                               std::string_view expected) {
     record(fmt::format("{}[{}]", name_of(key), item_idx), printed(item), expected);
 }
 
-void JsonFields::record(std::string_view name, std::string_view found, std::string_view expected) {
+void ConfigFields::record(std::string_view name, std::string_view found,
+                          std::string_view expected) {
     if (!status_) return;
     status_ = invalid_argument(fmt::format("{}: found {}, expected {}", name, found, expected));
 }
 
-const element* JsonFields::require(std::string_view key, std::string_view expected) {
+const element* ConfigFields::require(std::string_view key, std::string_view expected) {
     const element* value = find(key);
     if (value == nullptr) refuse(key, expected);
     return value;
 }
 
-bool JsonFields::has(std::string_view key) const {
+bool ConfigFields::has(std::string_view key) const {
     const element* value = find(key);
     return value != nullptr && !value->is_null();
 }
 
-int32_t JsonFields::integer(std::string_view key, IntegerRange range) {
+int32_t ConfigFields::integer(std::string_view key, IntegerRange range) {
     const element* value = require(key, describe(range));
     int64_t found = 0;
     if (value == nullptr) return 0;
@@ -97,7 +98,7 @@ int32_t JsonFields::integer(std::string_view key, IntegerRange range) {
     return static_cast<int32_t>(found);
 }
 
-float JsonFields::number(std::string_view key, NumberRange range) {
+float ConfigFields::number(std::string_view key, NumberRange range) {
     const std::string expected = fmt::format("a number from {} to {}", range.min, range.max);
     const element* value = require(key, expected);
     double found = 0;
@@ -109,14 +110,14 @@ float JsonFields::number(std::string_view key, NumberRange range) {
     return static_cast<float>(found);
 }
 
-std::string_view JsonFields::text(std::string_view key) {
+std::string_view ConfigFields::text(std::string_view key) {
     const element* value = require(key, "a string");
     std::string_view found;
     if (value != nullptr && value->get(found) != simdjson::SUCCESS) refuse(key, "a string");
     return found;
 }
 
-std::vector<std::string> JsonFields::texts(std::string_view key) {
+std::vector<std::string> ConfigFields::texts(std::string_view key) {
     std::vector<std::string> out;
     for (const element item : list(key, "a list of strings")) {
         std::string_view text;
@@ -128,7 +129,7 @@ std::vector<std::string> JsonFields::texts(std::string_view key) {
     return out;
 }
 
-std::vector<int32_t> JsonFields::integers(std::string_view key, IntegerRange range) {
+std::vector<int32_t> ConfigFields::integers(std::string_view key, IntegerRange range) {
     std::vector<int32_t> out;
     for (const element item : list(key, "a list of integers")) {
         int64_t found = 0;
@@ -141,7 +142,7 @@ std::vector<int32_t> JsonFields::integers(std::string_view key, IntegerRange ran
     return out;
 }
 
-std::vector<element> JsonFields::list(std::string_view key, std::string_view expected) {
+std::vector<element> ConfigFields::list(std::string_view key, std::string_view expected) {
     const element* value = require(key, expected);
     simdjson::dom::array array;
     if (value == nullptr || !status_) return {};
@@ -152,12 +153,13 @@ std::vector<element> JsonFields::list(std::string_view key, std::string_view exp
     return {array.begin(), array.end()};
 }
 
-JsonFields JsonFields::object(std::string_view key) {
+ConfigFields ConfigFields::object(std::string_view key) {
     const element* value = require(key, "an object");
-    return value ? JsonFields(*value, name_of(key), status_) : JsonFields(name_of(key), status_);
+    return value ? ConfigFields(*value, name_of(key), status_)
+                 : ConfigFields(name_of(key), status_);
 }
 
-std::vector<JsonFields::Member> JsonFields::members(std::string_view key) {
+std::vector<ConfigFields::Member> ConfigFields::members(std::string_view key) {
     std::vector<Member> out;
     const element* value = require(key, "an object");
     simdjson::dom::object object;
@@ -168,12 +170,12 @@ std::vector<JsonFields::Member> JsonFields::members(std::string_view key) {
     }
     for (const auto member : object) {
         std::string path = fmt::format("{}.{}", name_of(key), member.key);
-        out.push_back({member.key, JsonFields(member.value, std::move(path), status_)});
+        out.push_back({member.key, ConfigFields(member.value, std::move(path), status_)});
     }
     return out;
 }
 
-void JsonFields::require_text(std::string_view key, std::string_view supported) {
+void ConfigFields::require_text(std::string_view key, std::string_view supported) {
     const std::string expected = fmt::format("\"{}\"", supported);
     const element* value = require(key, expected);
     std::string_view found;
@@ -181,7 +183,7 @@ void JsonFields::require_text(std::string_view key, std::string_view supported) 
     if (value->get(found) != simdjson::SUCCESS || found != supported) refuse(key, expected);
 }
 
-void JsonFields::require_integer(std::string_view key, int64_t supported) {
+void ConfigFields::require_integer(std::string_view key, int64_t supported) {
     const std::string expected = std::to_string(supported);
     const element* value = require(key, expected);
     int64_t found = 0;
@@ -189,7 +191,7 @@ void JsonFields::require_integer(std::string_view key, int64_t supported) {
     if (value->get(found) != simdjson::SUCCESS || found != supported) refuse(key, expected);
 }
 
-void JsonFields::require_bool(std::string_view key, bool supported) {
+void ConfigFields::require_bool(std::string_view key, bool supported) {
     const std::string_view expected = supported ? "true" : "false";
     const element* value = require(key, expected);
     bool found = false;
@@ -197,7 +199,7 @@ void JsonFields::require_bool(std::string_view key, bool supported) {
     if (value->get(found) != simdjson::SUCCESS || found != supported) refuse(key, expected);
 }
 
-void JsonFields::require_absent(std::string_view key) {
+void ConfigFields::require_absent(std::string_view key) {
     if (has(key)) refuse(key, "null or no such field");
 }
 
