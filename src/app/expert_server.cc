@@ -74,6 +74,11 @@ class ShardLoader final : public ControlHandler {
         phase_ = "waiting for the station";
     }
 
+    void on_status(NodeStatus& status) override {
+        status.shard_bytes = static_cast<int64_t>(resident_bytes_.value());
+        status.num_frames = exchange_.num_frames();
+    }
+
     std::string phase() const {
         const std::lock_guard lock(mutex_);
         return phase_;

@@ -12,6 +12,7 @@
 #include <string>
 #include <thread>
 
+#include "k3pod/config/pod_config.h"
 #include "k3pod/control/control.h"
 #include "k3pod/engine/generation_service.h"
 #include "k3pod/exchange/exchange.h"

@@ -192,8 +192,9 @@ class Station {
                                             [this](const std::string& node, const Status& why) {
                                                 supervisor_.on_data_plane_down(node, why);
                                             }));
-        engine_ = Engine::create(make_engine_options(pod_, capacity_), *network_, *state_,
-                                 *exchange_, model_->config.vocab, clock_, metrics_);
+        K3POD_ASSIGN(engine_,
+                     Engine::create(make_engine_options(pod_, capacity_), *network_, *state_,
+                                    *exchange_, model_->config.vocab, clock_, metrics_));
         return Status::ok();
     }
 
