@@ -119,10 +119,14 @@ class Node:
         self.process.wait(30)
 
     def stop(self, timeout=60):
-        """SIGTERM; returns the exit status."""
+        """SIGTERM; returns the exit status. Not twice: a second signal ends a draining node at once."""
         if self.is_running():
             self.process.send_signal(signal.SIGCONT)
             self.process.terminate()
+        return self.wait(timeout)
+
+    def wait(self, timeout=60):
+        """The exit status, when it ends by itself."""
         try:
             return self.process.wait(timeout)
         except subprocess.TimeoutExpired:

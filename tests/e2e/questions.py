@@ -4,7 +4,9 @@ import json
 import random
 
 CAPITALS = {"Japan": "Tokyo", "France": "Paris", "Italy": "Rome", "Spain": "Madrid", "Norway": "Oslo"}
-WORDS = ["rocket", "zebra", "garden", "planet", "silver", "window", "bridge", "market"]
+# Words that the demo model has seen; it spells no others.
+WORDS = ["rocket", "zebra", "silver", "window", "bridge", "market", "copper", "velvet", "violin", "jungle", "candle",
+         "magnet", "island", "jacket", "ladder", "walnut", "falcon", "pencil", "dragon", "castle", "hammer", "mirror"]
 
 
 def tool(name, argument, kind, description):

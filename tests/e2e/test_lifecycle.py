@@ -155,7 +155,7 @@ class Lifecycle(unittest.TestCase):
                     last = event["choices"][0].get("finish_reason") or last
             self.assertEqual(last, "length")
             self.assertTrue(stream.is_done)
-            self.assertEqual(pod.station.stop(), 0)
+            self.assertEqual(pod.station.wait(), 0)
             for node in pod.experts.values():
                 self.assertEqual(node.stop(), 0)
 
@@ -169,6 +169,15 @@ class Lifecycle(unittest.TestCase):
             self.assertEqual(pod.station.stop(), 0)
             self.assertLess(time.monotonic() - started, 10)
             self.assertTrue(any("error" in e for e in events), "the cut stream ends without a word")
+
+    def test_second_signal_ends_a_draining_station_at_once(self):
+        with Pod() as pod:
+            pod.start()
+            stream = pod.stream("Tell me a story about a fox.", max_tokens=1000, ignore_eos=True)
+            next(iter(stream))
+            pod.station.signal(signal.SIGTERM)
+            wait_for(lambda: "draining" in pod.station.text(), 10, "no word about draining")
+            self.assertEqual(pod.station.stop(timeout=5), 130)
 
     def test_idle_nodes_stop_at_once(self):
         with Pod() as pod:

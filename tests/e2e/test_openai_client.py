@@ -62,7 +62,8 @@ assert call.function.name == "get_weather" and json.loads(call.function.argument
 messages += [turn.message.model_dump(exclude_none=True),
              {"role": "tool", "tool_call_id": call.id, "content": "sunny, 21 degrees"}]
 final = client.chat.completions.create(model=model, temperature=0, messages=messages, tools=tools)
-assert final.choices[0].message.content, final
+assert final.choices[0].finish_reason in ("stop", "tool_calls"), final
+assert final.usage.prompt_tokens > 100, final
 
 name, arguments = "", ""
 for chunk in client.chat.completions.create(model=model, temperature=0, stream=True, tools=tools,

@@ -21,6 +21,7 @@ class Questions(unittest.TestCase):
         with concurrent.futures.ThreadPoolExecutor(parallel) as pool:
             messages = list(pool.map(lambda q: self.answer(pod, q), questions))
         wrong = [(q.text, m) for q, m in zip(questions, messages) if not q.is_right(m)]
+        self.maxDiff = None
         self.assertEqual(wrong, [], f"seed {SEED}: {len(wrong)} of {len(questions)} are wrong")
         return messages
 
