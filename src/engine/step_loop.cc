@@ -7,6 +7,16 @@
 #include "k3pod/base/log.h"
 
 namespace k3pod {
+namespace {
+
+// What a request is told about a step that failed. Only a peer that is gone or late is worth trying
+// again; anything else is a fault of ours, whatever its code says about our own call.
+Status as_request_error(const Status& why) {
+    if (why.code() == Code::kUnavailable || why.code() == Code::kDeadlineExceeded) return why;
+    return internal_error(why.message());
+}
+
+}  // namespace
 
 StepLoop::StepLoop(const SchedulerLimits& limits, int32_t vocab, const Parts& parts)
     : vocab_(vocab),
@@ -142,7 +152,7 @@ void StepLoop::fail_step(const Status& why) {
     log::error(fmt::format("step {} failed, {} requests end with it: {};{}", step_, batch_.size(),
                            why.to_string(), request_ids));
     for (const BatchEntry& entry : batch_) {
-        finish(entry.request->handle, FinishReason::kError, why);
+        finish(entry.request->handle, FinishReason::kError, as_request_error(why));
     }
 }
 

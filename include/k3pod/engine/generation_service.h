@@ -88,7 +88,8 @@ struct EngineOptions {
 // The engine: a step thread over scheduler, state, model, sampler and an ExpertPort.
 //
 // A step that fails (model or ExpertPort) ends every request that was in it with kError and that
-// status; the others stay, and the next step starts at once. A request whose logits are not finite
+// status (kUnavailable and kDeadlineExceeded as they are, anything else as kInternal); the others
+// stay, and the next step starts at once. A request whose logits are not finite
 // ends alone.
 class Engine : public GenerationService {
   public:

@@ -57,6 +57,15 @@ TEST(EngineFailure, a_failed_step_ends_its_requests_and_the_engine_goes_on) {
     EXPECT_THAT(next->ids(), ElementsAre(11, 12, kStopId));
 }
 
+TEST(EngineFailure, an_error_in_our_own_calls_is_not_blamed_on_the_client) {
+    ScriptedEngine scripted;
+    scripted.model.set_hook([](const ModelStep&) { return invalid_argument("rows: 3, not 2"); });
+    const auto sink = submit(scripted, {1});
+    ASSERT_TRUE(sink->wait_finished());
+    EXPECT_EQ(sink->status().code(), Code::kInternal);
+    EXPECT_EQ(sink->status().message(), "rows: 3, not 2");
+}
+
 TEST(EngineFailure, a_failed_step_spares_the_requests_that_were_not_in_it) {
     Gate gate;
     ScriptedEngine scripted;

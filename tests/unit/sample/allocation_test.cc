@@ -12,9 +12,12 @@ namespace {
 std::atomic<int64_t> num_allocations{0};
 }
 
-void* operator new(size_t bytes) {
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
     ++num_allocations;
-    if (void* memory = std::malloc(bytes)) return memory;
+    return std::malloc(bytes);
+}
+void* operator new(size_t bytes) {
+    if (void* memory = operator new(bytes, std::nothrow)) return memory;
     throw std::bad_alloc();
 }
 void operator delete(void* memory) noexcept {
