@@ -89,8 +89,7 @@ struct EngineOptions {
 //
 // A step that fails (model or ExpertPort) ends every request that was in it with kError and that
 // status (kUnavailable and kDeadlineExceeded as they are, anything else as kInternal); the others
-// stay, and the next step starts at once. A request whose logits are not finite
-// ends alone.
+// stay, and the next step starts at once. A request whose logits are not finite ends alone.
 class Engine : public GenerationService {
   public:
     // Borrows model, state, experts, clock, metrics. Starts not accepting, with the reason
