@@ -10,8 +10,8 @@ namespace {
 
 TEST(Bf16, rounds_to_nearest_even) {
     EXPECT_EQ(to_bf16(1.0f).bits, 0x3f80);
-    EXPECT_EQ(to_bf16(1.00390625f).bits, 0x3f80);   // halfway, even below
-    EXPECT_EQ(to_bf16(1.01171875f).bits, 0x3f82);   // halfway, even above
+    EXPECT_EQ(to_bf16(1.00390625f).bits, 0x3f80);  // halfway, even below
+    EXPECT_EQ(to_bf16(1.01171875f).bits, 0x3f82);  // halfway, even above
     EXPECT_EQ(to_bf16(-2.5f).bits, 0xc020);
 }
 
