@@ -145,9 +145,10 @@ TEST_P(TinyExperts, answer_behind_the_exchange_as_in_this_process) {
     if (GetParam().station >= 0) {
         placement->holders[static_cast<size_t>(GetParam().station)] = "station";
     }
-    const auto local =
-        LocalExperts::load(tiny->checkpoint, tiny->config, tiny->release, *placement,
-                           {.max_rows = kMaxRows, .reply_f32 = GetParam().reply_f32});
+    const auto local = LocalExperts::load(
+        tiny->checkpoint, tiny->config, tiny->release, *placement,
+        {.max_rows = kMaxRows,
+         .rounding = GetParam().reply_f32 ? WireRounding::kLatents : WireRounding::kBoth});
     ASSERT_TRUE(local.is_ok()) << local.status().to_string();
     TinyPod pod;
     const Status started = pod.start(*tiny, *placement, GetParam().reply_f32);
