@@ -69,7 +69,7 @@ function(k3pod_test)
     set_property(GLOBAL APPEND PROPERTY K3POD_TSAN_PROGRAMS ${T_NAME})
   endif()
   # DISCOVERY_MODE PRE_TEST: a program that was not built is a "not available" test, not a build step.
-  gtest_discover_tests(${T_NAME} DISCOVERY_MODE PRE_TEST PROPERTIES LABELS "${labels}" TIMEOUT ${T_TIMEOUT})
+  gtest_discover_tests(${T_NAME} DISCOVERY_MODE PRE_TEST NO_PRETTY_VALUES PROPERTIES LABELS "${labels}" TIMEOUT ${T_TIMEOUT})
 endfunction()
 
 function(k3pod_summary)
