@@ -30,12 +30,12 @@ Result<std::unique_ptr<TinyModel>> TinyModel::load(const TinyModelOptions& optio
     std::unique_ptr<TinyModel> tiny(new TinyModel());
     K3POD_ASSIGN(tiny->config_, read_model_config(options.dir));
     K3POD_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(options.dir));
-    K3POD_ASSIGN(const Release release, check_model(checkpoint, tiny->config_));
+    K3POD_ASSIGN(tiny->release_, check_model(checkpoint, tiny->config_));
     K3POD_ASSIGN(tiny->weights_, load_station_weights(checkpoint, tiny->config_, nullptr));
     K3POD_ASSIGN(const Placement placement,
                  even_placement(tiny->config_, options.mode, options.num_holders));
     K3POD_ASSIGN(tiny->experts_,
-                 LocalExperts::load(checkpoint, tiny->config_, release, placement,
+                 LocalExperts::load(checkpoint, tiny->config_, tiny->release_, placement,
                                     {.max_rows = options.max_rows, .rounding = options.rounding}));
     tiny->store_ = std::make_unique<StateStore>(
         state_shape(tiny->config_, options.num_slots, options.num_pages));

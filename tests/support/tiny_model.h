@@ -35,6 +35,7 @@ class TinyModel {
 
     const ModelConfig& config() const { return config_; }
     const StationWeights& weights() const { return weights_; }
+    Release release() const { return release_; }
     StateStore& store() { return *store_; }
     Model& model() { return *model_; }
     ExpertPort& experts() { return *experts_; }
@@ -43,6 +44,7 @@ class TinyModel {
     TinyModel() = default;
 
     ModelConfig config_;
+    Release release_ = Release::kNvfp4;
     StationWeights weights_;
     std::unique_ptr<StateStore> store_;
     std::unique_ptr<LocalExperts> experts_;
