@@ -47,7 +47,7 @@ Client::Client(const ExchangeOptions& options, const Placement& placement, Holde
 }
 
 Client::~Client() {
-    keeper_.reset();
+    if (keeper_) keeper_->stop();
 }
 
 Status Client::start(const MakeTransport& make_transport) {

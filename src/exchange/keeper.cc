@@ -8,12 +8,16 @@ Keeper::Keeper(Nanoseconds period, std::function<void()> duty)
     : period_(period), duty_(std::move(duty)), thread_([this] { run(); }) {}
 
 Keeper::~Keeper() {
+    stop();
+}
+
+void Keeper::stop() {
     {
         const std::lock_guard lock(mutex_);
         is_stopping_ = true;
     }
     wake_.notify_all();
-    thread_.join();
+    if (thread_.joinable()) thread_.join();
 }
 
 void Keeper::nudge() {

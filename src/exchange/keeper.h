@@ -14,12 +14,14 @@ class Keeper {
   public:
     // `duty` runs every `period`, and soon after nudge().
     Keeper(Nanoseconds period, std::function<void()> duty);
-    ~Keeper();  // After the duty in work.
+    ~Keeper();  // Stops.
     Keeper(const Keeper&) = delete;
     Keeper& operator=(const Keeper&) = delete;
 
-    // Any thread.
+    // Any thread, also after stop().
     void nudge();
+    // After the duty in work; none begins any more. Before what the duty uses goes away.
+    void stop();
 
   private:
     void run();

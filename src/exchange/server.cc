@@ -33,7 +33,7 @@ Server::~Server() {
     is_stopping_ = true;
     if (transport_) transport_->wake();
     if (worker_.joinable()) worker_.join();
-    keeper_.reset();
+    if (keeper_) keeper_->stop();
 }
 
 Status Server::start(const MakeTransport& make_transport) {
