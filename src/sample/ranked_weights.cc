@@ -13,20 +13,36 @@ constexpr int kBucketShift = 18;
 constexpr int32_t kNumBuckets =
     static_cast<int32_t>(std::bit_cast<uint32_t>(1.0f) >> kBucketShift) + 1;
 
+int32_t bucket_of(float weight) {
+    return static_cast<int32_t>(std::bit_cast<uint32_t>(weight) >> kBucketShift);
+}
+
+uint64_t mass_of(float weight) {
+    constexpr auto kUnitsPerOne = static_cast<float>(1.0 / RankedWeights::kUnit);
+    return static_cast<uint64_t>(static_cast<int64_t>(weight * kUnitsPerOne));
+}
+
+// Appends the ids whose weight is in `bucket`, in order. Whole blocks are looked at first, which
+// compilers do with vectors: few blocks have any.
+void collect(std::span<const float> weights, int32_t bucket, std::vector<int32_t>& ids) {
+    constexpr size_t kBlock = 64;
+    for (size_t begin = 0; begin < weights.size(); begin += kBlock) {
+        const auto block = weights.subspan(begin, std::min(kBlock, weights.size() - begin));
+        int32_t hits = 0;
+        for (const float weight : block) hits += bucket_of(weight) == bucket;
+        for (size_t i = 0; hits > 0; ++i) {
+            if (bucket_of(block[i]) != bucket) continue;
+            ids.push_back(static_cast<int32_t>(begin + i));
+            --hits;
+        }
+    }
+}
+
 }  // namespace
 
 RankedWeights::RankedWeights(int32_t vocab)
     : weights_(static_cast<size_t>(vocab)), buckets_(kNumBuckets) {
     sorted_.reserve(static_cast<size_t>(vocab));
-}
-
-uint64_t RankedWeights::mass_of(float weight) {
-    constexpr auto kUnitsPerOne = static_cast<float>(1.0 / kUnit);
-    return static_cast<uint64_t>(static_cast<int64_t>(weight * kUnitsPerOne));
-}
-
-int32_t RankedWeights::bucket_of(float weight) {
-    return static_cast<int32_t>(std::bit_cast<uint32_t>(weight) >> kBucketShift);
 }
 
 void RankedWeights::rank() {
@@ -43,9 +59,7 @@ const std::vector<int32_t>& RankedWeights::sorted_bucket(int32_t bucket) {
     if (sorted_bucket_ == bucket) return sorted_;
     sorted_bucket_ = bucket;
     sorted_.clear();
-    for (size_t id = 0; id < weights_.size(); ++id) {
-        if (bucket_of(weights_[id]) == bucket) sorted_.push_back(static_cast<int32_t>(id));
-    }
+    collect(weights_, bucket, sorted_);
     const auto comes_before = [this](int32_t a, int32_t b) {
         return weight(a) != weight(b) ? weight(a) > weight(b) : a < b;
     };

@@ -48,8 +48,6 @@ class RankedWeights {
     static constexpr double kUnit = 1.0 / (int64_t{1} << 40);
 
   private:
-    static uint64_t mass_of(float weight);
-    static int32_t bucket_of(float weight);
     float weight(int32_t id) const { return weights_[static_cast<size_t>(id)]; }
     const Group& at(int32_t bucket) const { return buckets_[static_cast<size_t>(bucket)]; }
     const std::vector<int32_t>& sorted_bucket(int32_t bucket);
