@@ -8,6 +8,7 @@ namespace k3pod {
 namespace {
 
 using simdjson::dom::element;
+using IntegerRange = ConfigFields::IntegerRange;
 
 std::string describe(IntegerRange range) {
     std::string text = fmt::format("an integer from {} to {}", range.min, range.max);
@@ -19,8 +20,7 @@ bool is_in(int64_t value, IntegerRange range) {
     return value >= range.min && value <= range.max && value % range.multiple == 0;
 }
 
-}  // namespace
-
+// A JSON value as a message shows it: minified and cut to a readable length.
 std::string printed(element value) {
     constexpr size_t kMaxChars = 60;
     std::string text = simdjson::minify(value);
@@ -30,6 +30,8 @@ std::string printed(element value) {
     while (cut > 0 && (static_cast<unsigned char>(text[cut]) & 0xc0u) == 0x80u) --cut;
     return text.substr(0, cut) + "...";
 }
+
+}  // namespace
 
 ConfigFields::ConfigFields(std::string path, Status& status)
     : path_(std::move(path)), status_(status) {}

@@ -13,23 +13,22 @@
 
 namespace k3pod {
 
-// Inclusive. Values must be a multiple of `multiple`.
-struct IntegerRange {
-    int64_t min = 0;
-    int64_t max = 0;
-    int64_t multiple = 1;
-};
-
-struct NumberRange {
-    double min = 0;
-    double max = 0;
-};
-
 // Every getter returns a harmless value once something was refused; `status` holds the reason, with
 // the field's full name, what was found and what is expected. Borrows the parsed document and
 // `status`.
 class ConfigFields {
   public:
+    // Inclusive. Values must be a multiple of `multiple`.
+    struct IntegerRange {
+        int64_t min = 0;
+        int64_t max = 0;
+        int64_t multiple = 1;
+    };
+    struct NumberRange {
+        double min = 0;
+        double max = 0;
+    };
+
     // `path` is the dotted name of the object, empty for the whole file.
     ConfigFields(simdjson::dom::element object, std::string path, Status& status);
 
@@ -81,8 +80,5 @@ struct ConfigFields::Member {
     std::string_view key;
     ConfigFields fields;
 };
-
-// A JSON value as a message shows it: minified and cut to a readable length.
-std::string printed(simdjson::dom::element value);
 
 }  // namespace k3pod

@@ -14,6 +14,8 @@
 namespace k3pod {
 namespace {
 
+using IntegerRange = ConfigFields::IntegerRange;
+
 // Far above any model of this family, low enough that products of two fit 64 bits with room to
 // spare.
 constexpr int64_t kMaxWidth = 1 << 18;

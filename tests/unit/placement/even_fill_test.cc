@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -232,8 +233,8 @@ TEST(EvenFill, the_whole_model_over_ten_holders_takes_less_than_a_second) {
     const double seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     EXPECT_EQ(placement.slices.size(), 82432u);
-    RecordProperty("seconds", std::to_string(seconds));
-#ifdef NDEBUG
+    fmt::print("82432 experts over ten holders: {:.3f} s\n", seconds);
+#if defined(NDEBUG) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
     EXPECT_LT(seconds, 1.0);
 #endif
 }

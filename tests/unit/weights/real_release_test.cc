@@ -18,6 +18,13 @@ using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 using WeightMap = std::vector<std::pair<std::string, std::string>>;
 
+// It takes under two seconds on one idle core; the bounds leave room for a busy one.
+#if defined(NDEBUG) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+constexpr double kMaxSeconds = 15;
+#else
+constexpr double kMaxSeconds = 150;
+#endif
+
 constexpr int kNumLayers = 93;
 constexpr int kNumExperts = 896;
 
@@ -205,9 +212,7 @@ TEST(RealRelease, a_million_tensors_are_opened_and_checked_in_seconds) {
 
     EXPECT_EQ(*release, Release::kNvfp4);
     EXPECT_EQ(checkpoint->num_tensors(), 992'508);
-#ifdef NDEBUG
-    EXPECT_LT(open_seconds + check_seconds, 20.0);
-#endif
+    EXPECT_LT(open_seconds + check_seconds, kMaxSeconds);
 }
 
 TEST(RealRelease, an_expert_takes_the_published_bytes) {
