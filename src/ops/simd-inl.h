@@ -39,7 +39,7 @@ HWY_INLINE float sum_lanes(V v) {
 #if HWY_TARGET != HWY_SCALAR
 // Sum of the blocks of four lanes: halves onto each other until one block is left.
 template <class DV>
-HWY_INLINE hn::Vec<hn::FixedTag<float, 4>> add_blocks(DV d, hn::Vec<DV> v) {
+HWY_INLINE hn::Vec<hn::FixedTag<float, 4>> add_blocks(DV, hn::Vec<DV> v) {
     if constexpr (hn::MaxLanes(DV()) == 4) {
         return v;
     } else {

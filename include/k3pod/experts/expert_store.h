@@ -17,7 +17,8 @@ namespace k3pod {
 // All shards of one holder. Immutable after load; reads are thread-safe.
 class ExpertStore {
   public:
-    // Loads shards in file order. kDataLoss/kInvalidArgument names layer, expert, tensor. progress may be null.
+    // Loads shards in file order. kDataLoss/kInvalidArgument names layer, expert, tensor. progress
+    // may be null.
     static Result<std::unique_ptr<ExpertStore>> load(const Checkpoint& checkpoint,
                                                      const ModelConfig& config, Release release,
                                                      std::span<const Shard> shards,
@@ -36,17 +37,18 @@ class ExpertStore {
     std::unique_ptr<Impl> impl_;
 };
 
-// Work of one layer on the shards held: out[row] = sum over the entries of that row, in the entries'
-// order, of weight * w2 SiTU(w1 z, w3 z), fp32. Not thread-safe (owns scratch); one per thread.
+// Work of one layer on the shards held: out[row] = sum over the entries of that row, in the
+// entries' order, of weight * w2 SiTU(w1 z, w3 z), fp32. Not thread-safe (owns scratch); one per
+// thread.
 class ExpertRunner {
   public:
     // Borrows the store. max_rows bounds R.
     ExpertRunner(const ExpertStore& store, int32_t max_rows);
     ~ExpertRunner();
 
-    // latents: [R, L] bf16. entries sorted by (expert, row). out: [R, L] fp32, overwritten; rows without
-    // an entry become zero. kNotFound names layer and expert when an entry's expert is not held.
-    // A row's result does not depend on the other rows.
+    // latents: [R, L] bf16. entries sorted by (expert, row). out: [R, L] fp32, overwritten; rows
+    // without an entry become zero. kNotFound names layer and expert when an entry's expert is not
+    // held. A row's result does not depend on the other rows.
     Status run(int32_t layer, int32_t rows, std::span<const Bf16> latents,
                std::span<const wire::WireEntry> entries, std::span<float> out);
 
