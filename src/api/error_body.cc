@@ -24,15 +24,23 @@ const char* type_of(int status) {
     }
 }
 
+// Whatever a message quotes, an error stays small.
+std::string shortened(std::string_view text, size_t max_bytes) {
+    if (text.size() <= max_bytes) return std::string(text);
+    size_t end = max_bytes;
+    while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
+    return std::string(text.substr(0, end)) + "...";
+}
+
 OrderedJson text_or_null(const std::string& text) {
-    return text.empty() ? OrderedJson(nullptr) : OrderedJson(text);
+    return text.empty() ? OrderedJson(nullptr) : OrderedJson(shortened(text, 256));
 }
 
 }  // namespace
 
 std::string error_json(const ApiError& error) {
     const OrderedJson body{{"error",
-                            {{"message", error.message},
+                            {{"message", shortened(error.message, 2048)},
                              {"type", error.type.empty() ? type_of(error.status) : error.type},
                              {"param", text_or_null(error.param)},
                              {"code", text_or_null(error.code)}}}};
@@ -49,12 +57,8 @@ HttpResponse error_response(const ApiError& error) {
     return response;
 }
 
-std::string quoted(std::string_view text) {
-    constexpr size_t kMaxBytes = 64;
-    if (text.size() <= kMaxBytes) return "'" + std::string(text) + "'";
-    size_t end = kMaxBytes;
-    while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
-    return "'" + std::string(text.substr(0, end)) + "...'";
+std::string excerpt(std::string_view text) {
+    return "'" + shortened(text, 64) + "'";
 }
 
 }  // namespace k3pod
