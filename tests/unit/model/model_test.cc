@@ -123,9 +123,11 @@ TEST_F(ModelTest, a_prompt_split_at_multiples_of_16_gives_the_same_bits) {
 TEST_F(ModelTest, other_splits_and_single_steps_agree_up_to_rounding) {
     const std::vector<int32_t> ids = random_ids(70, 3);
     const std::vector<float> whole = run(ids, {70});
-    // fp32 sums of up to 80 terms through seven layers; the latent cache rounds to bf16 either way.
-    EXPECT_LT(largest_difference(run(ids, {5, 40, 1, 24}), whole), 2e-3f);
-    EXPECT_LT(largest_difference(run(ids, std::vector<int32_t>(70, 1)), whole), 2e-3f);
+    // The two forms of the recurrence differ by fp32 rounding, which makes a value of the latent
+    // cache round to the other bf16 neighbour now and then: 2^-8 of one of 32 values.
+    const float bound = 3e-3f * *std::ranges::max_element(whole);
+    EXPECT_LT(largest_difference(run(ids, {5, 40, 1, 24}), whole), bound);
+    EXPECT_LT(largest_difference(run(ids, std::vector<int32_t>(70, 1)), whole), bound);
 }
 
 TEST_F(ModelTest, a_split_inside_a_chunk_rejoins_the_absolute_chunks) {
