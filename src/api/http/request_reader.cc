@@ -101,7 +101,7 @@ RequestReader::State RequestReader::refuse(beast::error_code error) {
     } else if (error == http::error::body_limit || error == http::error::buffer_overflow) {
         error_ = {.status = 413,
                   .message = fmt::format("the request's body is larger than the limit of {} bytes; "
-                                         "send a shorter prompt or raise station.max_body_bytes",
+                                         "send a shorter prompt or raise max_body in [station]",
                                          max_body_bytes_)};
     } else if (error == http::error::bad_version) {
         error_ = {.status = 505, .message = "this server speaks HTTP/1.1 and HTTP/1.0 only"};

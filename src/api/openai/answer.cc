@@ -39,10 +39,6 @@ Answer::Answer(Setup setup)
 void Answer::start(GenerationService& service, std::vector<GenerationRequest> requests) {
     const Status status = submit_all(service, requests);
     if (!status.is_ok()) {
-        {
-            const std::lock_guard lock(mutex_);
-            is_over_ = true;
-        }
         cancel_all(service);
         reply_->send(error_response(to_api_error(status)));
         return;
@@ -96,6 +92,7 @@ void Answer::cancel_all(GenerationService& service) {
     {
         const std::lock_guard lock(mutex_);
         is_over_ = true;
+        is_cancelled_ = true;
         handles = handles_;
     }
     for (const RequestHandle handle : handles) service.cancel(handle);
@@ -105,7 +102,8 @@ void Answer::cancel_all(GenerationService& service) {
 
 bool Answer::on_token(size_t choice_idx, const SampledToken& token) {
     const std::lock_guard lock(mutex_);
-    if (is_over_) return false;
+    // What is cancelled goes on until the engine knows, so that it does not count as stopped.
+    if (is_over_) return is_cancelled_;
     Choice& choice = choices_[choice_idx];
     // The first chunk goes out with the first token, so that clients measure a true time to it.
     const bool is_first = !choice.has_tokens();

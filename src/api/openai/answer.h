@@ -68,6 +68,7 @@ class Answer : public std::enable_shared_from_this<Answer> {
     size_t num_finished_ = 0;
     bool is_open_ = false;  // the stream's head is sent
     bool is_over_ = false;  // complete, failed, or the client is gone: nothing is sent any more
+    bool is_cancelled_ = false;            // the engine will end every choice
     std::optional<ApiError> early_error_;  // of a stream that is not open yet
     TimePoint last_sent_{};
 };

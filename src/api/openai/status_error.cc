@@ -17,10 +17,9 @@ int http_status(Code code) {
             return 404;
         case Code::kPermissionDenied:
             return 403;
-        case Code::kFailedPrecondition:
-            return 409;
         case Code::kResourceExhausted:
             return 429;
+        case Code::kFailedPrecondition:
         case Code::kCancelled:
         case Code::kUnavailable:
             return 503;
