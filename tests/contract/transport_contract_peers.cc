@@ -88,6 +88,7 @@ TEST_P(TransportContract, connects_anew_after_a_disconnect) {
 TEST_P(TransportContract, may_be_destroyed_with_sends_outstanding) {
     Node& station = add_node();
     Node& server = add_node();
+    connect(server, station);
     const PeerId peer = connect(station, server);
     const Bytes header = test_header(0);
     const Bytes payload = test_payload(0, 4 << 20);
