@@ -79,6 +79,8 @@ TEST_F(Serving, cancels_when_the_client_leaves_in_any_phase) {
             for (size_t choice = 0; choice < 2; ++choice) {
                 const auto submitted = service.submitted(index + choice);
                 EXPECT_TRUE(service.wait_cancelled(submitted.handle));
+                // A token under way must not end it as stopped: it counts as cancelled.
+                EXPECT_TRUE(submitted.sink->on_token(sampled(ids[0])));
                 submitted.sink->on_finish(FinishReason::kCancelled, Status::ok());
             }
             index += 2;
