@@ -18,11 +18,23 @@ import socket
 import subprocess
 import tempfile
 import time
+import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("POD_BUILD_DIR", ROOT / "build"))
 BINARY = BUILD / "k3pod"
 MODEL = ROOT / "models" / "k3-tiny"
+
+
+def time_factor():
+    """Limits of time in the tests are those of a plain build on two idle cores, times this."""
+    with contextlib.suppress(FileNotFoundError):
+        version = subprocess.run([str(BINARY), "version"], capture_output=True, text=True, timeout=30).stdout
+        return 5 if "address" in version or "thread" in version else 1
+    return 1
+
+
+TIME_FACTOR = time_factor()
 
 
 def free_ports(count):
@@ -81,6 +93,7 @@ class Stream:
         self.response = self.connection.getresponse()
         self.status = self.response.status
         self.is_done = False
+        self.num_comments = 0
 
     def __iter__(self):
         for line in self.response:
@@ -89,6 +102,8 @@ class Stream:
                 self.is_done = True
             elif line.startswith("data: "):
                 yield json.loads(line[6:])
+            elif line.startswith(":"):
+                self.num_comments += 1
 
     def close(self):
         # shutdown first: a response object keeps the descriptor alive behind close().
@@ -247,3 +262,63 @@ class Pod:
         """The sum over all label sets of one metric."""
         values = self.metrics(port)
         return sum(v for k, v in values.items() if k == name or k.startswith(name + "{"))
+
+    def running(self):
+        return self.metric("vllm:num_requests_running")
+
+    def waiting(self):
+        return self.metric("vllm:num_requests_waiting")
+
+    def wait_idle(self, timeout=10):
+        wait_for(lambda: self.running() == 0 and self.waiting() == 0, timeout, "requests are left in the station")
+
+
+class PodCase(unittest.TestCase):
+    """Tests that share one pod, which must live through all of them."""
+
+    options = {}
+
+    @classmethod
+    def setUpClass(cls):
+        cls.pod = cls.enterClassContext(Pod(**cls.options))
+        cls.pod.start()
+
+    def tearDown(self):
+        for node in [self.pod.station, *self.pod.experts.values()]:
+            self.assertTrue(node.is_running(), f"{node.name} ended:\n{node.tail()}")
+
+    def post(self, path, body, **options):
+        return self.pod.request("POST", path, body, **options)
+
+    def ok(self, path, body, **options):
+        """The JSON of an answer that must be 200."""
+        answer = self.post(path, body, **options)
+        self.assertEqual(answer.status, 200, answer.body[:2000])
+        return answer.json()
+
+    def chat(self, messages, **fields):
+        """A whole greedy answer; `messages` may be one user message's text."""
+        if isinstance(messages, str):
+            messages = [{"role": "user", "content": messages}]
+        return self.ok("/v1/chat/completions", {"messages": messages, "temperature": 0, **fields})
+
+    def complete(self, prompt, **fields):
+        return self.ok("/v1/completions", {"prompt": prompt, "temperature": 0, **fields})
+
+    def tokenize(self, text):
+        return self.ok("/tokenize", {"prompt": text})["tokens"]
+
+    def refused(self, body, path="/v1/chat/completions", status=400):
+        """The error object of a refusal, whose shape is checked."""
+        answer = self.post(path, body)
+        self.assertEqual(answer.status, status, (str(body)[:300], answer.body[:1000]))
+        return self.error_of(answer)
+
+    def error_of(self, answer):
+        self.assertLess(len(answer.body), 16384)
+        error = answer.json()["error"]
+        self.assertTrue(error["message"] and isinstance(error["message"], str), error)
+        self.assertTrue(error["type"] and isinstance(error["type"], str), error)
+        self.assertIsInstance(error["param"], (str, type(None)))
+        self.assertIsInstance(error["code"], (str, int, type(None)))
+        return error
