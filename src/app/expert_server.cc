@@ -33,8 +33,9 @@ class ShardLoader final : public ControlHandler {
     using Report = std::function<void(const ServerReport&)>;
 
     ShardLoader(const ModelFolder& model, const ExpertConfig& node, ExchangeServer& exchange,
-                MetricsRegistry& metrics)
+                MetricsRegistry& metrics, StopSignal& stop)
         : model_(model),
+          stop_(stop),
           node_(node),
           exchange_(exchange),
           board_(STDERR_FILENO),
@@ -101,7 +102,10 @@ class ShardLoader final : public ControlHandler {
     }
 
     void serve(const Assignment& assignment) {
+        // No session is open while shards load, so a signal has nothing to drain.
+        stop_.set_phase(StopSignal::Phase::kStarting);
         const Status loaded = load(assignment);
+        if (!stop_.is_requested()) stop_.set_phase(StopSignal::Phase::kServing);
         ServerReport report;
         if (!loaded) {
             log::error(loaded.message());
@@ -164,6 +168,7 @@ class ShardLoader final : public ControlHandler {
     }
 
     const ModelFolder& model_;
+    StopSignal& stop_;
     const ExpertConfig& node_;
     ExchangeServer& exchange_;
     ProgressBoard board_;
@@ -237,7 +242,7 @@ Status serve_node(const PodConfig& pod, const ExpertConfig& node, const ModelFol
     K3POD_ASSIGN(const auto exchange,
                  ExchangeServer::create(make_exchange_options(pod, model.config),
                                         make_transport_factory(pod, node.device), clock, metrics));
-    ShardLoader loader(model, node, *exchange, metrics);
+    ShardLoader loader(model, node, *exchange, metrics, stop);
     K3POD_ASSIGN(const auto control,
                  ControlServer::start(node.control, make_identity(pod, model, node.name), loader));
     std::unique_ptr<HttpServer> http;
@@ -245,8 +250,9 @@ Status serve_node(const PodConfig& pod, const ExpertConfig& node, const ModelFol
         K3POD_ASSIGN(http, start_http(node, metrics, loader, *exchange));
     }
     log::info(fmt::format("waiting for the station to dial {}", node.control));
+    stop.set_phase(StopSignal::Phase::kServing);
     stop.wait();
-    stop.exit_on_next_signal();
+    stop.set_phase(StopSignal::Phase::kDraining);
     log::info("draining");
     control->drain();
     return Status::ok();

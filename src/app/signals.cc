@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <ctime>
 
+#include "k3pod/base/log.h"
+
 namespace k3pod {
 namespace {
 
@@ -15,49 +17,54 @@ sigset_t stop_signals() {
     return set;
 }
 
-// True when one arrived within 100 ms.
-bool wait_briefly_for_signal() {
-    const sigset_t set = stop_signals();
-    const timespec timeout{0, 100'000'000};
-    return sigtimedwait(&set, nullptr, &timeout) > 0;
-}
-
 }  // namespace
 
 StopSignal::StopSignal() {
     const sigset_t set = stop_signals();
     pthread_sigmask(SIG_BLOCK, &set, nullptr);
     std::signal(SIGPIPE, SIG_IGN);
+    watcher_ = std::thread([this] { watch(); });
 }
 
 StopSignal::~StopSignal() {
     stopping_ = true;
-    if (second_signal_.joinable()) second_signal_.join();
+    watcher_.join();
 }
 
-void StopSignal::wait() {
-    while (!requested_.load()) {
-        if (wait_briefly_for_signal()) requested_ = true;
-    }
-}
-
-void StopSignal::wait_for(Nanoseconds limit) {
-    const TimePoint end = SteadyClock().now() + limit;
-    while (!requested_.load() && SteadyClock().now() < end) {
-        if (wait_briefly_for_signal()) requested_ = true;
+void StopSignal::watch() {
+    const sigset_t set = stop_signals();
+    const timespec pause{0, 100'000'000};  // how long a normal end may wait for this thread
+    while (!stopping_) {
+        if (sigtimedwait(&set, nullptr, &pause) <= 0) continue;
+        switch (phase_.load()) {
+            case Phase::kStarting:
+                log::info("stopped before anything was served");
+                std::_Exit(0);
+            case Phase::kServing:
+                request();
+                break;
+            case Phase::kDraining:
+                std::_Exit(130);
+        }
     }
 }
 
 void StopSignal::request() {
-    requested_ = true;
+    {
+        const std::lock_guard lock(mutex_);
+        requested_ = true;
+    }
+    changed_.notify_all();
 }
 
-void StopSignal::exit_on_next_signal() {
-    second_signal_ = std::thread([this] {
-        while (!stopping_.load()) {
-            if (wait_briefly_for_signal()) std::_Exit(130);
-        }
-    });
+void StopSignal::wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return requested_.load(); });
+}
+
+void StopSignal::wait_for(Nanoseconds limit) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, limit, [this] { return requested_.load(); });
 }
 
 }  // namespace k3pod

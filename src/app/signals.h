@@ -1,8 +1,10 @@
 #pragma once
-// SIGTERM and SIGINT as something to wait for. Create it first thing, before any thread starts, so
-// that every thread inherits the mask.
+// SIGTERM and SIGINT as a state. Create it first thing, before any thread starts, so that every
+// thread inherits the mask.
 
 #include <atomic>
+#include <condition_variable>
+#include <mutex>
 #include <thread>
 
 #include "k3pod/base/clock.h"
@@ -11,24 +13,37 @@ namespace k3pod {
 
 class StopSignal {
   public:
+    // What a signal does now.
+    enum class Phase {
+        kStarting,  // nothing is served yet (a load may take minutes): end at once with status 0
+        kServing,   // wait() returns
+        kDraining,  // somebody insists: end at once with status 130
+    };
+
     // Blocks SIGTERM and SIGINT in this thread and its children; ignores SIGPIPE.
     StopSignal();
     ~StopSignal();
+    StopSignal(const StopSignal&) = delete;
+    StopSignal& operator=(const StopSignal&) = delete;
 
-    // Until a signal arrives or request() is called.
-    void wait();
-    // As wait(), but at most about `limit`.
-    void wait_for(Nanoseconds limit);
-    // As if a signal had arrived. Any thread.
+    // Any thread.
+    void set_phase(Phase phase) { phase_ = phase; }
+    // As if a signal had arrived while serving. Any thread.
     void request();
-    bool is_requested() const { return requested_.load(); }
-    // From now on a second signal ends the process at once with status 130.
-    void exit_on_next_signal();
+    bool is_requested() const { return requested_; }
+    void wait();
+    // As wait(), but at most `limit`.
+    void wait_for(Nanoseconds limit);
 
   private:
+    void watch();
+
+    std::atomic<Phase> phase_{Phase::kStarting};
     std::atomic<bool> requested_{false};
-    std::thread second_signal_;
     std::atomic<bool> stopping_{false};
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::thread watcher_;
 };
 
 }  // namespace k3pod

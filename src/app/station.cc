@@ -144,6 +144,7 @@ class Station {
         K3POD_TRY(open_api());
         supervisor_.start(make_identity(pod_, *model_, "station"), placement_,
                           pod_.station.max_batch_tokens, *exchange_, *engine_);
+        stop_.set_phase(StopSignal::Phase::kServing);
         stop_.wait();
         return shut_down();
     }
@@ -219,7 +220,7 @@ class Station {
     }
 
     Status shut_down() {
-        stop_.exit_on_next_signal();
+        stop_.set_phase(StopSignal::Phase::kDraining);
         log::info(fmt::format(
             "draining: no new requests, running ones have {:.0f} s; a second signal ends at once",
             to_seconds(pod_.station.drain_timeout)));
