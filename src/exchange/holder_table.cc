@@ -53,8 +53,7 @@ Result<HolderTable> HolderTable::build(const Placement& placement,
                 static_cast<size_t>(placement.first_layer) + i / table.num_experts_));
         }
         std::ranges::sort(holders);
-        const auto repeats = std::ranges::unique(holders);
-        holders.erase(repeats.begin(), repeats.end());
+        holders.erase(std::unique(holders.begin(), holders.end()), holders.end());
         table.holders_.insert(table.holders_.end(), holders.begin(), holders.end());
         table.begin_.push_back(static_cast<uint32_t>(table.holders_.size()));
     }
