@@ -18,7 +18,9 @@ inline std::vector<int64_t> usable_targets() {
          {int64_t{HWY_AVX3}, int64_t{HWY_AVX2}, int64_t{HWY_SSE4}, int64_t{HWY_NEON}}) {
         if ((HWY_TARGETS & hwy::SupportedTargets() & target) != 0) targets.push_back(target);
     }
-    if (HWY_STATIC_TARGET != targets.back()) targets.push_back(HWY_STATIC_TARGET);
+    if (targets.empty() || targets.back() != HWY_STATIC_TARGET) {
+        targets.push_back(HWY_STATIC_TARGET);
+    }
     return targets;
 }
 
