@@ -49,6 +49,9 @@ class EngineImpl final : public Engine {
 
     int32_t vocab_size() const override { return vocab_; }
     int32_t max_model_len() const override { return options_.limits.max_model_len; }
+    int64_t max_requests() const override {
+        return int64_t{options_.limits.max_num_seqs} + options_.limits.queue_limit;
+    }
 
     int32_t default_max_tokens(int32_t prompt_tokens) const override {
         const int64_t pool_tokens =

@@ -192,6 +192,7 @@ TEST_P(GenerationServiceContract, lets_go_of_the_sink_after_on_finish) {
 TEST_P(GenerationServiceContract, tells_its_sizes) {
     EXPECT_EQ(service().vocab_size(), 64);
     EXPECT_EQ(service().max_model_len(), 1000);
+    EXPECT_EQ(service().max_requests(), 2);
     EXPECT_EQ(service().default_max_tokens(400), 600);
     EXPECT_EQ(service().default_max_tokens(1000), 1);
 }

@@ -93,6 +93,13 @@ class QueueLimit(PodCase):
         self.pod.wait_idle()
         self.assertEqual(self.complete("a", max_tokens=1)["usage"]["completion_tokens"], 1)
 
+    def test_more_choices_than_ever_fit_are_400(self):
+        error = self.refused({"prompt": "a", "n": 5, "max_tokens": 1}, "/v1/completions")
+        self.assertEqual(error["param"], "n")
+        self.assertIn("4 requests", error["message"])
+        self.assertEqual(len(self.complete(["a", "b"], n=2, max_tokens=1)["choices"]), 4)
+        self.pod.wait_idle()
+
 
 class SameAnswers(PodCase):
     """Small steps and chunks, so that company changes how everything is cut."""

@@ -51,6 +51,7 @@ class Replayer final : public GenerationService {
     ServiceState state() const override { return {}; }
     int32_t vocab_size() const override { return kVocab; }
     int32_t max_model_len() const override { return 8192; }
+    int64_t max_requests() const override { return 100; }
     int32_t default_max_tokens(int32_t) const override { return 64; }
 };
 

@@ -31,6 +31,7 @@ class ScriptedService final : public GenerationService {
     size_t refuse_from = 0;
     int32_t context = 4096;
     int32_t default_limit = 256;
+    int64_t capacity = 256;
     ServiceState reported{true, {}, 0, 0, 0, 0};
 
     // ---- what it saw ----
@@ -51,6 +52,7 @@ class ScriptedService final : public GenerationService {
     ServiceState state() const override { return reported; }
     int32_t vocab_size() const override { return vocab_; }
     int32_t max_model_len() const override { return context; }
+    int64_t max_requests() const override { return capacity; }
     int32_t default_max_tokens(int32_t) const override { return default_limit; }
 
   private:

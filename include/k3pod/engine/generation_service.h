@@ -74,6 +74,8 @@ class GenerationService {
     virtual ServiceState state() const = 0;
     virtual int32_t vocab_size() const = 0;
     virtual int32_t max_model_len() const = 0;
+    // Requests that can be here at once, running and waiting: more submitted together never fit.
+    virtual int64_t max_requests() const = 0;
     // Tokens a request may still generate behind `prompt_tokens` when it names no limit. At least
     // 1, so that submit() refuses a prompt that leaves no room with the figures.
     virtual int32_t default_max_tokens(int32_t prompt_tokens) const = 0;

@@ -21,6 +21,14 @@ ApiError context_error(std::string_view prompt, int64_t wanted, int64_t limit) {
             .code = "context_length_exceeded"};
 }
 
+// A full queue would be a reason to try again; this is none.
+ApiError too_many_choices(int32_t num_choices, int64_t limit) {
+    return {.message = fmt::format("n: {} choices are asked for, but this server has room for {} "
+                                   "requests at once; lower n or send fewer prompts",
+                                   num_choices, limit),
+            .param = "n"};
+}
+
 std::string make_id(const char* prefix) {
     return fmt::format("{}{:016x}{:08x}", prefix, random_seed(),
                        static_cast<uint32_t>(random_seed()));
@@ -106,6 +114,10 @@ std::shared_ptr<Answer> run_answer(const ApiContext& context, Plan plan,
                                    std::shared_ptr<HttpReply> reply) {
     const RequestParams& params = plan.info->params;
     const auto num_choices = static_cast<int32_t>(plan.info->prompts.size()) * params.num_choices;
+    if (num_choices > context.service.max_requests()) {
+        reply->send(error_response(too_many_choices(num_choices, context.service.max_requests())));
+        return nullptr;
+    }
     const uint64_t seed = params.seed ? static_cast<uint64_t>(*params.seed) : random_seed();
     std::vector<Choice> choices;
     std::vector<GenerationRequest> requests;

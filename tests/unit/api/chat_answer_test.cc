@@ -292,6 +292,17 @@ TEST_F(ChatAnswer, maps_refusals_of_the_engine) {
     }
 }
 
+TEST_F(ChatAnswer, more_choices_than_ever_fit_are_a_400) {
+    service.capacity = 3;
+    const auto reply = chat({{"n", 4}});
+    EXPECT_EQ(reply->response.status, 400);
+    EXPECT_EQ(reply->json().at("error").at("param"), "n");
+    EXPECT_THAT(reply->json().at("error").at("message").get<std::string>(),
+                HasSubstr("4 choices are asked for, but this server has room for 3 requests"));
+    EXPECT_EQ(service.num_submitted(), 0u);
+    EXPECT_EQ(chat({{"n", 3}})->response.status, 0);
+}
+
 TEST_F(ChatAnswer, cancels_the_choices_that_were_taken_when_one_is_refused) {
     service.refusal = resource_exhausted("the queue is full (2 requests)");
     service.refuse_from = 2;
