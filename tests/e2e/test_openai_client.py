@@ -74,6 +74,11 @@ for chunk in client.chat.completions.create(model=model, temperature=0, stream=T
             arguments += part.function.arguments or ""
 assert name == "set_timer" and json.loads(arguments) == {"minutes": 12}, (name, arguments)
 
+# A long prompt: the stream is filled with comments until the first token.
+chunks = list(client.chat.completions.create(model=model, temperature=0, stream=True, max_tokens=3,
+    messages=[{"role": "user", "content": "fox " * 1500}]))
+assert chunks[-1].choices[0].finish_reason == "length", chunks[-1]
+
 done = client.completions.create(model=model, prompt="a", max_tokens=3, temperature=0)
 assert done.usage.completion_tokens <= 3
 
@@ -99,7 +104,7 @@ class OpenAiClient(unittest.TestCase):
             self.skipTest("the openai package cannot be installed here: no network")
         import json
         tools = json.dumps([TOOLS["get_weather"], TOOLS["set_timer"]])
-        with Pod(experts=2) as pod:
+        with Pod(experts=2, station={"sse_keepalive": '"50 ms"'}) as pod:
             pod.start()
             done = subprocess.run([str(python), "-c", CLIENT, f"http://127.0.0.1:{pod.port}/v1", tools],
                                   capture_output=True, text=True, timeout=120)
