@@ -26,6 +26,8 @@
 namespace k3pod {
 namespace {
 
+constexpr const char* kWaiting = "waiting for the station";
+
 // Keeps the shards between sessions: a station that comes back with the same list finds them ready.
 // Loading runs on a thread of its own; the last assignment wins.
 class ShardLoader final : public ControlHandler {
@@ -66,13 +68,8 @@ class ShardLoader final : public ControlHandler {
     }
 
     void on_session_end(uint64_t session) override {
+        forget(session);  // first, so that a session that opens just now is closed by one of us
         exchange_.close_session(session);
-        const std::lock_guard lock(mutex_);
-        if (!assignment_ || assignment_->session != session) return;
-        log::info("the station's session ended; keeping the shards and waiting for it");
-        assignment_.reset();
-        report_ = nullptr;
-        phase_ = "waiting for the station";
     }
 
     void on_status(NodeStatus& status) override {
@@ -104,24 +101,28 @@ class ShardLoader final : public ControlHandler {
     void serve(const Assignment& assignment) {
         // No session is open while shards load, so a signal has nothing to drain.
         stop_.set_phase(StopSignal::Phase::kStarting);
-        const Status loaded = load(assignment);
+        Status status = load(assignment);
         if (!stop_.is_requested()) stop_.set_phase(StopSignal::Phase::kServing);
+        if (status && is_current(assignment.session)) {
+            status = exchange_.open_session(assignment, store_);
+        }
         ServerReport report;
-        if (!loaded) {
-            log::error(loaded.message());
+        if (!status) {
+            log::error(status.message());
             report.phase = ServerPhase::kFailed;
-            report.message = loaded.message();
-            set_phase(loaded.message());
-        } else if (const Status opened = exchange_.open_session(assignment, store_); !opened) {
-            log::error(opened.message());
-            report.phase = ServerPhase::kFailed;
-            report.message = opened.message();
-        } else {
+            report.message = status.message();
+            set_phase(status.message());
+        } else if (set_ready(assignment.session)) {
             report.phase = ServerPhase::kReady;
             report.data_address = exchange_.local_address();
-            set_phase("ready");
             log::info(fmt::format("ready: epoch {}, {} shards, {} bytes", assignment.epoch,
                                   store_->num_shards(), store_->size_bytes()));
+        } else {
+            // The session ended while its shards loaded, and nobody else closes one that was opened
+            // after its end: it would look for its dead station for ever.
+            exchange_.close_session(assignment.session);
+            set_phase(kWaiting);
+            return;
         }
         send(assignment.session, report);
     }
@@ -167,6 +168,28 @@ class ShardLoader final : public ControlHandler {
         phase_ = phase;
     }
 
+    bool is_current(uint64_t session) const {
+        const std::lock_guard lock(mutex_);
+        return assignment_ && assignment_->session == session;
+    }
+
+    // False when the session has ended meanwhile.
+    bool set_ready(uint64_t session) {
+        const std::lock_guard lock(mutex_);
+        if (!assignment_ || assignment_->session != session) return false;
+        phase_ = "ready";
+        return true;
+    }
+
+    void forget(uint64_t session) {
+        const std::lock_guard lock(mutex_);
+        if (!assignment_ || assignment_->session != session) return;
+        log::info("the station's session ended; keeping the shards and waiting for it");
+        assignment_.reset();
+        report_ = nullptr;
+        phase_ = kWaiting;
+    }
+
     const ModelFolder& model_;
     StopSignal& stop_;
     const ExpertConfig& node_;
@@ -180,7 +203,7 @@ class ShardLoader final : public ControlHandler {
     std::condition_variable wake_;
     std::optional<Assignment> assignment_;
     Report report_;
-    std::string phase_ = "waiting for the station";
+    std::string phase_ = kWaiting;
     bool is_pending_ = false;
     bool stopping_ = false;
     std::thread thread_;
