@@ -9,6 +9,7 @@
 #include <thread>
 #include <unordered_set>
 #include <utility>
+#include <vector>
 
 #include "api/http/connection.h"
 #include "k3pod/api/http_server.h"

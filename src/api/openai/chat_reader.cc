@@ -1,3 +1,4 @@
+#include <utility>
 #include <variant>
 
 #include "api/openai/choice_reader.h"
