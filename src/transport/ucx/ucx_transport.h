@@ -7,6 +7,7 @@
 
 #include <ucp/api/ucp.h>
 
+#include <array>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -43,8 +44,26 @@ class UcxTransport final : public Transport {
     void wake() override { wake_.wake(); }
 
   private:
-    struct Peer;
-    struct SendOp;
+    // An endpoint. UCX holds a pointer to it until the endpoint is closed to the end.
+    struct Peer {
+        PeerId id;
+        std::string name;
+        UcxTransport* owner;
+        ucp_ep_h endpoint = nullptr;
+        uint32_t num_messages = 0;      // split ones
+        const char* failure = nullptr;  // static text
+        ucs_status_ptr_t close_request = nullptr;
+    };
+    // A send() that UCX has not finished, in one piece or in parts. UCX holds a pointer to it per
+    // request.
+    struct SendOp {
+        UcxTransport* owner;
+        PeerId peer;
+        uint64_t token;
+        int num_requests = 0;
+        bool has_ended = false;  // on_sent was called; only UCX still refers to it
+        std::vector<std::array<std::byte, kFirstPartHeaderBytes>> part_headers;
+    };
     struct FinishedSend {
         SendOp* op;
         void* request;

@@ -1,16 +1,13 @@
 #include "transport/ucx/worker.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <sys/resource.h>
 #include <sys/utsname.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <sstream>
 
-#include "k3pod/base/log.h"
 #include "transport/ucx/log_capture.h"
 
 namespace k3pod::ucx {
