@@ -231,6 +231,7 @@ Status refuse_for_a_while(const ExpertConfig& node, NodeIdentity identity, const
                           StopSignal& stop) {
     constexpr auto kLimit = std::chrono::seconds(20);
     log::error(why.message());
+    stop.set_phase(StopSignal::Phase::kServing);  // A signal ends the wait, not the failure.
     RefuseAll handler(why);
     const auto server = ControlServer::start(node.control, identity, handler);
     const TimePoint end = SteadyClock().now() + kLimit;
