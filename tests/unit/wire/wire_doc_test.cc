@@ -2,9 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <fstream>
 #include <map>
-#include <regex>
 #include <string>
 
 #include "k3pod/wire/frame.h"
@@ -24,20 +24,21 @@ void PrintTo(const Place& place, std::ostream* out) {
 
 using Table = std::map<std::string, Place>;
 
-// Rows of the form "| 12 | 4 | `name` | ..." below the line that starts with `heading`.
+// Rows of the form "| 12 | 4 | `name` | ..." below the line `heading`.
 Table table_below(const std::string& heading) {
     std::ifstream file(K3POD_SOURCE_DIR "/docs/wire.md");
     EXPECT_TRUE(file.is_open()) << "docs/wire.md is missing";
-    const std::regex row(R"(^\| *(\d+) *\| *(\d+) *\| *`(\w+)` *\|.*)");
     Table table;
-    bool inside = false;
+    bool is_inside = false;
     for (std::string line; std::getline(file, line);) {
-        if (line.starts_with("## ")) inside = line == heading;
-        std::smatch match;
-        if (!inside || !std::regex_match(line, match, row)) continue;
-        const bool is_new =
-            table.emplace(match[3], Place{std::stoul(match[1]), std::stoul(match[2])}).second;
-        EXPECT_TRUE(is_new) << "field " << match[3] << " is listed twice";
+        if (line.starts_with("## ")) is_inside = line == heading;
+        size_t offset = 0, bytes = 0;
+        char name[64];
+        const bool is_row =
+            std::sscanf(line.c_str(), "| %zu | %zu | `%63[a-z_]` |", &offset, &bytes, name) == 3;
+        if (!is_inside || !is_row) continue;
+        const bool is_new = table.emplace(name, Place{offset, bytes}).second;
+        EXPECT_TRUE(is_new) << "field " << name << " is listed twice";
     }
     return table;
 }
