@@ -39,10 +39,11 @@ void Client::on_message(std::span<const std::byte> header_bytes,
     }
 }
 
+// The transport's reason names the peer.
 void Client::on_peer_failed(PeerId id, const Status& why) {
     for (const auto& peer : peers_) {
         if (peer && peer->is_up() && peer->id() == id) {
-            failed_peers_.emplace_back(peer.get(), why.with_context(peer->name()));
+            failed_peers_.emplace_back(peer.get(), why);
             wants_settling_ = true;
         }
     }

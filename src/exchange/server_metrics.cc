@@ -26,8 +26,10 @@ ServerMetrics::ServerMetrics(MetricsRegistry& registry, int32_t num_layers)
                                               "node",
                                               {{"layer", std::to_string(layer)}}));
     }
-    for (auto status = 0; status <= static_cast<int>(wire::FrameStatus::kFault); ++status) {
-        const char* reason = wire::status_name(static_cast<wire::FrameStatus>(status));
+    for (const auto status :
+         {wire::FrameStatus::kWrongEpoch, wire::FrameStatus::kNotMyShard,
+          wire::FrameStatus::kBadFrame, wire::FrameStatus::kBusy, wire::FrameStatus::kFault}) {
+        const char* reason = wire::status_name(status);
         refused.emplace_back(registry.counter(
             "k3pod_exchange_refused_total", "Frames answered without rows", {{"reason", reason}}));
     }

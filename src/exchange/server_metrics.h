@@ -18,14 +18,14 @@ inline constexpr size_t kNumFrameDrops = 6;
 struct ServerMetrics {
     ServerMetrics(MetricsRegistry& registry, int32_t num_layers);
     void drop(FrameDrop why) { dropped[static_cast<size_t>(why)].add(); }
-    void refuse(wire::FrameStatus why) { refused[static_cast<size_t>(why)].add(); }
+    void refuse(wire::FrameStatus why) { refused[static_cast<size_t>(why) - 1].add(); }
     void publish();
 
     Tally frames, rows;
     Histogram& frame_seconds;
     Gauge& silence_seconds;
     std::vector<Tally> entries;  // by layer
-    std::vector<Tally> refused;  // by FrameStatus
+    std::vector<Tally> refused;  // by FrameStatus, without kOk
     std::vector<Tally> dropped;  // by FrameDrop
 };
 
