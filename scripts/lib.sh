@@ -11,7 +11,7 @@ build_packages=(git g++ cmake ninja-build pkg-config
   prometheus-cpp-dev nlohmann-json3-dev libspdlog-dev libfmt-dev libtomlplusplus-dev libsimdjson-dev
   libcli11-dev libpcre2-dev libxxhash-dev libhwy-dev libboost-dev)
 # What tests and benchmarks need on top.
-test_packages=(libgtest-dev libgmock-dev libbenchmark-dev ucx-utils python3 python3-venv clang)
+test_packages=(libgtest-dev libgmock-dev ucx-utils python3 python3-venv clang libclang-rt-dev)
 
 # Installs what is missing, asking nothing; does nothing when all is there.
 ensure_packages() {
@@ -23,20 +23,24 @@ ensure_packages() {
   command -v apt-get >/dev/null || die "these packages are missing and there is no apt-get: ${missing[*]}"
   local as_root=()
   if [ "$(id -u)" -ne 0 ]; then
-    command -v sudo >/dev/null || die "run as root once, or install these packages: ${missing[*]}"
+    command -v sudo >/dev/null || die "packages are missing and there is no sudo; as root: apt-get install -y --no-install-recommends ${missing[*]}"
     as_root=(sudo)
   fi
   say "installing ${#missing[@]} packages: ${missing[*]}"
   "${as_root[@]}" apt-get update -qq >&2
-  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq \
+    -o DPkg::Lock::Timeout=300 --no-install-recommends \
     "${missing[@]}" >&2 || die "apt-get could not install: ${missing[*]}"
 }
 
 # The arguments of the one release build that setup, demo and test share.
 release_arguments() {
-  local tests=OFF
-  dpkg-query -W -f='${Status}' libgtest-dev 2>/dev/null | grep -q 'ok installed' && tests=ON
-  echo "-DCMAKE_BUILD_TYPE=Release -DK3POD_TESTS=$tests -DK3POD_BENCH=$tests"
+  local tests=ON package
+  for package in libgtest-dev libgmock-dev; do
+    dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || tests=OFF
+  done
+  # Warnings are errors where tests run, not in a user's build with a compiler newer than ours.
+  echo "-DCMAKE_BUILD_TYPE=Release -DK3POD_TESTS=$tests -DK3POD_BENCH=$tests -DK3POD_WERROR=$tests"
 }
 
 # configure DIR [cmake arguments]: once per DIR, and again when the arguments change.

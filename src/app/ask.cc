@@ -1,15 +1,13 @@
 // `k3pod ask`: one question to a running endpoint, the answer streamed to stdout.
 
 #include <fmt/format.h>
-#include <sys/socket.h>
-#include <sys/time.h>
-#include <unistd.h>
 
-#include <boost/asio/connect.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
+#include <chrono>
 #include <cstdio>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -113,41 +111,51 @@ class AskClient {
     AskClient(const AskOptions& options, Endpoint endpoint)
         : options_(options),
           endpoint_(std::move(endpoint)),
-          socket_(io_),
+          stream_(io_),
           printer_(options.show_thinking) {}
 
     Status run() {
         K3POD_TRY(connect());
         K3POD_TRY(send());
         http::response_parser<http::buffer_body> parser;
-        parser.body_limit(boost::none);
-        error_code error;
-        http::read_header(socket_, buffer_, parser, error);
+        // Not boost::none: Boost 1.74 compares a declared length with it and refuses every one.
+        parser.body_limit(std::numeric_limits<uint64_t>::max());
+        const error_code error = within_timeout(
+            [&](auto done) { http::async_read_header(stream_, buffer_, parser, done); });
         if (error) return broken(error);
         return parser.get().result() == http::status::ok ? stream(parser) : refused(parser);
     }
 
   private:
+    // Starts one operation and runs it to its end, or to the end of the timeout.
+    template <class Start>
+    error_code within_timeout(Start start) {
+        error_code result;
+        stream_.expires_after(
+            std::chrono::milliseconds(static_cast<int64_t>(options_.timeout_s * 1e3)));
+        start([&result](error_code error, auto&&...) { result = error; });
+        io_.restart();
+        io_.run();
+        return result;
+    }
+
     Status broken(const error_code& error) const {
-        const bool timed_out = error == asio::error::would_block || error == asio::error::try_again;
-        return unavailable(fmt::format(
-            "{}:{}: {}", endpoint_.host, endpoint_.port,
-            timed_out ? fmt::format("silent for {} s", options_.timeout_s) : error.message()));
+        return unavailable(fmt::format("{}:{}: {}", endpoint_.host, endpoint_.port,
+                                       error == beast::error::timeout
+                                           ? fmt::format("silent for {} s", options_.timeout_s)
+                                           : error.message()));
     }
 
     Status connect() {
         error_code error;
         asio::ip::tcp::resolver resolver(io_);
         const auto addresses = resolver.resolve(endpoint_.host, endpoint_.port, error);
-        if (!error) asio::connect(socket_, addresses, error);
-        if (error) {
-            return unavailable(fmt::format("cannot reach {}:{}: {}; is the station running?",
-                                           endpoint_.host, endpoint_.port, error.message()));
+        if (!error) {
+            error = within_timeout([&](auto done) { stream_.async_connect(addresses, done); });
         }
-        const auto seconds = static_cast<time_t>(options_.timeout_s);
-        const timeval timeout{seconds, 0};
-        setsockopt(socket_.native_handle(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
-        return Status::ok();
+        if (!error) return Status::ok();
+        return unavailable(fmt::format("cannot reach {}:{}: {}; is the station running?",
+                                       endpoint_.host, endpoint_.port, error.message()));
     }
 
     Status send() {
@@ -156,8 +164,8 @@ class AskClient {
         request.set(http::field::content_type, "application/json");
         request.body() = request_body(options_);
         request.prepare_payload();
-        error_code error;
-        http::write(socket_, request, error);
+        const error_code error =
+            within_timeout([&](auto done) { http::async_write(stream_, request, done); });
         return error ? broken(error) : Status::ok();
     }
 
@@ -168,8 +176,8 @@ class AskClient {
         while (!parser.is_done()) {
             parser.get().body().data = piece;
             parser.get().body().size = sizeof(piece);
-            error_code error;
-            http::read_some(socket_, buffer_, parser, error);
+            error_code error = within_timeout(
+                [&](auto done) { http::async_read_some(stream_, buffer_, parser, done); });
             if (error == http::error::need_buffer) error = {};
             if (error) return broken(error);
             K3POD_TRY(on_piece(std::string_view(piece, sizeof(piece) - parser.get().body().size)));
@@ -205,7 +213,7 @@ class AskClient {
     const AskOptions& options_;
     Endpoint endpoint_;
     asio::io_context io_;
-    asio::ip::tcp::socket socket_;
+    beast::tcp_stream stream_;
     beast::flat_buffer buffer_;
     AnswerPrinter printer_;
 };

@@ -73,7 +73,9 @@ CLI::App* add_expert(CLI::App& app, Arguments& arguments) {
     command->footer(
         "Waits for the station to dial its control address, loads the shards it is given and "
         "answers.\n"
-        "Start order does not matter, and either side may be restarted.\n\n"
+        "Start order does not matter, and either side may be restarted. SIGTERM or Ctrl-C drains; "
+        "stop\n"
+        "the station first.\n\n"
         "Example: k3pod expert --pod configs/tiny.toml --node spark-1");
     return command;
 }

@@ -105,8 +105,8 @@ void PodSupervisor::on_data_plane_down(const std::string& node, const Status& wh
 
 void PodSupervisor::on_waiting(const std::string& node, const Status& why) {
     post([this, node, why] {
-        log::info(
-            fmt::format("waiting for {} at {}: {}", node, nodes_[node].address, why.message()));
+        // The reason names the node and its address already.
+        log::info(fmt::format("waiting for {}: {}", node, why.message()));
         nodes_[node].state = why.message();
         if (is_damaged_input(why)) fail_start(node, why);
         update_door();

@@ -19,10 +19,11 @@ namespace fs = std::filesystem;
 
 struct Place {
     const fs::path& file;
-    int64_t line = 0;
+    int64_t line = 0;  // 0: the file as a whole
 };
 
 Status refuse(const Place& place, const std::string& what) {
+    if (place.line == 0) return invalid_argument(fmt::format("{}: {}", place.file.string(), what));
     return invalid_argument(fmt::format("{}:{}: {}", place.file.string(), place.line, what));
 }
 
@@ -150,7 +151,7 @@ Status read_root(const fs::path& file, const toml::table& root, PodConfig& confi
 }
 
 Status check_names_and_addresses(const PodConfig& config) {
-    const Place place{config.file, 1};
+    const Place place{config.file, 0};
     std::set<std::string> names{"station"};
     std::set<std::string> addresses;
     const auto claim = [&](const std::string& address, const std::string& owner) -> Status {
@@ -175,7 +176,7 @@ Status check_names_and_addresses(const PodConfig& config) {
 }
 
 Status check_whole(const PodConfig& config) {
-    const Place place{config.file, 1};
+    const Place place{config.file, 0};
     if (config.model.empty()) return refuse(place, "[pod] lacks 'model', the checkpoint folder");
     if (config.experts.empty() && config.station.expert_budget_bytes == 0) {
         return refuse(place,

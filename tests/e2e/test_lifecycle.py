@@ -1,6 +1,7 @@
 """Start order, restart, drain, exit statuses and what the command line says."""
 
 import signal
+import socket
 import subprocess
 import time
 import unittest
@@ -91,6 +92,24 @@ class CommandLine(unittest.TestCase):
             self.assertEqual(done.returncode, 1)
             self.assertIn("is the station running?", done.stderr)
             self.assertEqual(run("ask", "--url", "ftp://x", "Hi").returncode, 1)
+
+    def test_ask_shows_the_refusal_of_a_waiting_station(self):
+        with Pod() as pod:
+            pod.station.start()
+            wait_for(lambda: (h := pod.health()) and b"spark-2" in h.body, 30, "no health answer")
+            done = run("ask", "--url", f"http://127.0.0.1:{pod.port}", "Hi")
+            self.assertEqual(done.returncode, 1)
+            self.assertRegex(done.stderr, "answered 503: .*spark-1")
+
+    def test_ask_gives_up_on_a_silent_endpoint(self):
+        with socket.socket() as silent:
+            silent.bind(("127.0.0.1", 0))
+            silent.listen()
+            started = time.monotonic()
+            done = run("ask", "--timeout", "1", "--url", f"http://127.0.0.1:{silent.getsockname()[1]}", "Hi")
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("silent for 1 s", done.stderr)
+            self.assertLess(time.monotonic() - started, 10)
 
     def test_port_in_use_is_named(self):
         with Pod() as first:
