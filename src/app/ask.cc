@@ -5,8 +5,11 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
+#include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -29,15 +32,27 @@ struct Endpoint {
 
 Result<Endpoint> parse_url(std::string_view url) {
     const auto refuse = [&] {
-        return invalid_argument(fmt::format("--url {} is not of the form http://host:port", url));
+        return invalid_argument(fmt::format(
+            "--url {} is not of the form http://host:port or http://host:port/v1", url));
     };
     constexpr std::string_view kScheme = "http://";
     if (!url.starts_with(kScheme)) return refuse();
     std::string_view rest = url.substr(kScheme.size());
-    rest = rest.substr(0, rest.find('/'));
+    for (const std::string_view tail : {"/", "/v1"}) {
+        if (rest.ends_with(tail)) rest.remove_suffix(tail.size());
+    }
     const size_t colon = rest.rfind(':');
-    if (colon == std::string_view::npos || colon == 0 || colon + 1 == rest.size()) return refuse();
-    return Endpoint{std::string(rest.substr(0, colon)), std::string(rest.substr(colon + 1))};
+    if (colon == std::string_view::npos) return refuse();
+    std::string_view host = rest.substr(0, colon);
+    const std::string_view port = rest.substr(colon + 1);
+    if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+    uint16_t number = 0;
+    const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), number);
+    if (error != std::errc() || end != port.data() + port.size() || host.empty() ||
+        host.find_first_of("/?@# \r\n") != std::string_view::npos) {
+        return refuse();
+    }
+    return Endpoint{std::string(host), std::string(port)};
 }
 
 std::string request_body(const AskOptions& options) {
@@ -47,6 +62,13 @@ std::string request_body(const AskOptions& options) {
                        {"chat_template_kwargs", {{"thinking", options.thinking}}}};
     // Bytes of the command line that are not UTF-8 become U+FFFD here.
     return body.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+Status print(std::FILE* to, std::string_view text) {
+    if (std::fwrite(text.data(), 1, text.size(), to) == text.size() && std::fflush(to) == 0) {
+        return Status::ok();
+    }
+    return data_loss(fmt::format("cannot write the answer: {}", std::strerror(errno)));
 }
 
 // Prints what one event of the stream brings; an error inside it is a Status.
@@ -63,24 +85,27 @@ class AnswerPrinter {
         if (!event.is_object())
             return internal_error("the endpoint sent an event that is not JSON");
         if (event.contains("error")) return unavailable(error_text(event));
-        if (!event.contains("choices") || event["choices"].empty()) return Status::ok();
-        const Json& delta = event["choices"][0].value("delta", Json::object());
-        if (show_thinking_) print(stderr, delta.value("reasoning_content", ""));
-        print(stdout, delta.value("content", ""));
-        return Status::ok();
+        static const Json::json_pointer kDelta("/choices/0/delta");
+        if (!event.contains(kDelta)) return Status::ok();  // usage, for one
+        const Json& delta = event.at(kDelta);
+        if (show_thinking_) K3POD_TRY(print(stderr, text_at(delta, "reasoning_content")));
+        return print(stdout, text_at(delta, "content"));
     }
     bool is_done() const { return is_done_; }
 
     static std::string error_text(const Json& body) {
-        const Json error = body.is_object() ? body.value("error", Json::object()) : Json::object();
-        return error.is_object() ? error.value("message", "no reason given") : "no reason given";
+        if (!body.is_object() || !body.contains("error")) return "no reason given";
+        const std::string text = text_at(body["error"], "message");
+        return text.empty() ? "no reason given" : text;
     }
 
   private:
-    static void print(std::FILE* to, const std::string& text) {
-        std::fwrite(text.data(), 1, text.size(), to);
-        std::fflush(to);
+    // Whatever an endpoint sends: a missing field, null or another type is no text.
+    static std::string text_at(const Json& object, const char* key) {
+        if (!object.is_object() || !object.contains(key) || !object[key].is_string()) return "";
+        return object[key].get<std::string>();
     }
+
     bool show_thinking_;
     bool is_done_ = false;
 };
@@ -90,8 +115,13 @@ class EventLines {
   public:
     template <class OnData>
     Status push(std::string_view piece, OnData on_data) {
+        constexpr size_t kLongestLine = 64 << 20;
+        size_t searched = held_.size();
         held_.append(piece);
-        for (size_t end; (end = held_.find('\n')) != std::string::npos;) {
+        if (held_.size() > kLongestLine) {
+            return data_loss("the endpoint sent a line of over 64 MiB; is it a k3pod station?");
+        }
+        for (size_t end; (end = held_.find('\n', searched)) != std::string::npos; searched = 0) {
             std::string line = held_.substr(0, end);
             held_.erase(0, end + 1);
             if (!line.empty() && line.back() == '\r') line.pop_back();
@@ -192,8 +222,7 @@ class AskClient {
             return lines.push(piece,
                               [&](std::string_view data) { return printer_.on_event(data); });
         }));
-        std::fputc('\n', stdout);
-        std::fflush(stdout);
+        K3POD_TRY(print(stdout, "\n"));
         return printer_.is_done() ? Status::ok() : unavailable("the answer ended early");
     }
 

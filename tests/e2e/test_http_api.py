@@ -226,6 +226,28 @@ class Bodies(PodCase):
                 refused += self.send(data).status == 400
         self.assertTrue(100 < refused < 400, f"seed {SEED}: {refused} of 400 are refused")
 
+    def test_a_body_of_unknown_end_is_never_a_second_request(self):
+        hidden = "GET /v1/models HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+        for coding in ["xchunked", "gzip", "chunked, gzip", "identity"]:
+            head = f"POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: {coding}\r\n\r\n"
+            answer = exchange(self.pod.port, (head + hidden).encode())
+            self.assertTrue(answer.startswith(b"HTTP/1.1 501"), answer[:200])
+            self.assertEqual(answer.count(b"HTTP/1.1 "), 1, coding)
+
+    def test_a_request_has_one_host(self):
+        for hosts in ["", "Host: a\r\nHost: b\r\n"]:
+            answer = exchange(self.pod.port, f"GET /health HTTP/1.1\r\n{hosts}\r\n".encode())
+            self.assertTrue(answer.startswith(b"HTTP/1.1 400"), answer[:200])
+
+    def test_fifty_thousand_tool_results_do_not_stop_the_endpoint(self):
+        calls = [{"id": f"c{i}", "type": "function", "function": {"name": "f", "arguments": "{}"}} for i in range(50000)]
+        results = [{"role": "tool", "tool_call_id": f"c{i}", "content": ""} for i in range(50000)]
+        messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "tool_calls": calls}, *results]
+        started = time.monotonic()
+        answer = self.pod.request("POST", "/v1/chat/completions", {"messages": messages})
+        self.assertEqual(answer.status, 400)
+        self.assertLess(time.monotonic() - started, 3 * TIME_FACTOR)
+
     def test_garbage_instead_of_http_is_refused(self):
         for data, status in [(b"hello\r\n\r\n", b"400"), (b"GET / HTTP/9.9\r\n\r\n", b"505"), (b"\x16\x03\x01\x02", b"400"),
                              (b"GET /health HTTP/1.1\r\nHost: a\r\nX: " + b"a" * 40_000 + b"\r\n\r\n", b"431"),

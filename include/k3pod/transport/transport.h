@@ -55,8 +55,8 @@ class Transport {
     virtual std::string name() const = 0;
 
     // Returns at once; a peer that is not there shows as an error here or as on_peer_failed later.
-    // Damaged address bytes are an error. peer_name is for messages. Of two that talk to each other,
-    // the one that is spoken to first connects first (docs/wire.md, first contact).
+    // Damaged address bytes are an error. peer_name is for messages. Of two that talk to each
+    // other, the one that is spoken to first connects first (docs/wire.md, first contact).
     virtual Result<PeerId> connect(std::span<const std::byte> address,
                                    const std::string& peer_name) = 0;
     // Forced, without a word to the peer: outstanding sends end with on_sent in a later progress().
@@ -84,7 +84,8 @@ enum class TransportKind : uint8_t { kShm, kTcp, kRc };
 
 struct UcxOptions {
     TransportKind kind = TransportKind::kTcp;
-    // One NIC function, e.g. "mlx5_0:1" (rc), or an interface, e.g. "eth0" (tcp); empty: UCX chooses.
+    // One NIC function, e.g. "mlx5_0:1" (rc), or an interface, e.g. "eth0" (tcp); empty: UCX
+    // chooses.
     std::string device{};
 };
 

@@ -9,6 +9,11 @@ namespace k3pod {
 void ToolResults::expect(std::span<const ChatToolCall> calls) {
     calls_ = calls;
     num_results_ = 0;
+    call_of_id_.clear();
+    for (const ChatToolCall& call : calls) {
+        if (!call.id.empty())
+            call_of_id_.emplace(call.id, &call);  // The first of equal ids counts.
+    }
 }
 
 Result<std::vector<ToolResult>> ToolResults::place(std::span<const ChatMessage> messages,
@@ -44,10 +49,8 @@ Result<std::vector<ToolResult>> ToolResults::place(std::span<const ChatMessage> 
 }
 
 const ChatToolCall* ToolResults::find(std::string_view id) const {
-    if (id.empty()) return nullptr;
-    const auto at = std::find_if(calls_.begin(), calls_.end(),
-                                 [&](const ChatToolCall& call) { return call.id == id; });
-    return at == calls_.end() ? nullptr : &*at;
+    const auto at = call_of_id_.find(id);
+    return at == call_of_id_.end() ? nullptr : at->second;
 }
 
 }  // namespace k3pod

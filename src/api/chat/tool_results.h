@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "k3pod/api/chat.h"
@@ -33,6 +34,7 @@ class ToolResults {
     const ChatToolCall* find(std::string_view id) const;
 
     std::span<const ChatToolCall> calls_;
+    std::unordered_map<std::string_view, const ChatToolCall*> call_of_id_;
     int32_t num_results_ = 0;
 };
 

@@ -80,16 +80,40 @@ RequestReader::State RequestReader::parse() {
     inbox_.erase(0, used);
     if (error == http::error::need_more) error = {};
     if (error) return refuse(error);
+    if (state_ == State::kHeader && parser_->is_header_done()) {
+        if (!has_sound_framing()) return state_ = State::kRefused;
+        state_ = State::kBody;
+        expects_continue_ = !parser_->is_done() &&
+                            beast::iequals(parser_->get()[http::field::expect], "100-continue");
+    }
     if (parser_->is_done()) return state_ = State::kComplete;
     // What the parser leaves is a header or a chunk's header that has not ended.
     if (inbox_.size() > static_cast<size_t>(max_header_bytes_)) {
         return refuse(http::error::header_limit);
     }
-    if (state_ == State::kHeader && parser_->is_header_done()) {
-        state_ = State::kBody;
-        expects_continue_ = beast::iequals(parser_->get()[http::field::expect], "100-continue");
-    }
     return state_;
+}
+
+// A proxy in front of us must never see another end of this request, or another host, than we do
+// (RFC 9112, sections 3.2 and 6.1).
+bool RequestReader::has_sound_framing() {
+    const auto& header = parser_->get();
+    const auto codings = header.equal_range(http::field::transfer_encoding);
+    for (auto field = codings.first; field != codings.second; ++field) {
+        if (beast::iequals(field->value(), "chunked")) continue;
+        error_ = {.status = 501,
+                  .message = fmt::format("Transfer-Encoding \"{:.40}\" is not supported; send the "
+                                         "body chunked or with a Content-Length",
+                                         to_view(field->value()))};
+        return false;
+    }
+    const auto num_hosts = header.count(http::field::host);
+    if (num_hosts > 1 || (num_hosts == 0 && header.version() >= 11)) {
+        error_ = {.status = 400,
+                  .message = fmt::format("the request has {} Host fields; send one", num_hosts)};
+        return false;
+    }
+    return true;
 }
 
 RequestReader::State RequestReader::refuse(beast::error_code error) {

@@ -48,6 +48,7 @@ class RequestReader {
     using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
 
     void begin();
+    bool has_sound_framing();
     State refuse(boost::beast::error_code error);
 
     const int32_t max_header_bytes_;
