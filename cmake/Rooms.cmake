@@ -63,13 +63,14 @@ function(k3pod_test)
   if(NOT T_TIMEOUT)
     set(T_TIMEOUT 120)
   endif()
-  set(labels ${T_LABEL})
+  # One word, matched by either half: a list does not survive gtest_discover_tests.
+  set(label ${T_LABEL})
   if(T_TSAN)
-    list(APPEND labels tsan)
+    set(label ${T_LABEL}-tsan)
     set_property(GLOBAL APPEND PROPERTY K3POD_TSAN_PROGRAMS ${T_NAME})
   endif()
   # DISCOVERY_MODE PRE_TEST: a program that was not built is a "not available" test, not a build step.
-  gtest_discover_tests(${T_NAME} DISCOVERY_MODE PRE_TEST NO_PRETTY_VALUES PROPERTIES LABELS "${labels}" TIMEOUT ${T_TIMEOUT})
+  gtest_discover_tests(${T_NAME} DISCOVERY_MODE PRE_TEST NO_PRETTY_VALUES PROPERTIES LABELS ${label} TIMEOUT ${T_TIMEOUT})
 endfunction()
 
 function(k3pod_summary)
