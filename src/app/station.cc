@@ -78,20 +78,6 @@ Result<Capacity> size_capacity(const PodConfig& pod, const ModelConfig& config) 
     return capacity;
 }
 
-StateShape make_state_shape(const PodConfig& pod, const ModelConfig& config,
-                            const Capacity& capacity) {
-    StateShape shape;
-    shape.num_kda_layers = config.num_kda_layers();
-    shape.kda_heads = config.kda_num_heads;
-    shape.kda_head_dim = config.kda_head_dim;
-    shape.conv_kernel = config.conv_kernel;
-    shape.num_mla_layers = config.num_mla_layers();
-    shape.mla_cache_width = config.mla_cache_width();
-    shape.num_slots = pod.station.max_num_seqs;
-    shape.num_pages = capacity.num_pages;
-    return shape;
-}
-
 EngineOptions make_engine_options(const PodConfig& pod, const Capacity& capacity) {
     EngineOptions options;
     options.model_name = pod.station.served_model_name;
@@ -179,7 +165,7 @@ class Station {
         K3POD_ASSIGN(
             local_, load_local_experts(*model_, placement_, pod_.station.max_batch_tokens, board_));
         board_.finish();
-        state_.emplace(make_state_shape(pod_, model_->config, capacity_));
+        state_.emplace(state_shape(model_->config, pod_.station.max_num_seqs, capacity_.num_pages));
         K3POD_ASSIGN(network_, Model::create(model_->config, *weights_, *state_,
                                              pod_.station.max_batch_tokens));
         return Status::ok();
