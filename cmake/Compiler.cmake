@@ -28,7 +28,8 @@ endif()
 
 find_program(K3POD_CCACHE ccache)
 if(K3POD_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${K3POD_CCACHE})
+  # Without the two allowances ccache does not keep what was compiled with a precompiled header.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${K3POD_CCACHE})
 endif()
 find_program(K3POD_MOLD mold)
 if(K3POD_MOLD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND NOT K3POD_SANITIZE)

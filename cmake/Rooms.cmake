@@ -47,6 +47,15 @@ function(k3pod_room)
   endforeach()
 endfunction()
 
+# What every test includes, compiled once.
+function(k3pod_test_headers)
+  file(WRITE ${CMAKE_BINARY_DIR}/test_headers.cc "")
+  add_library(k3pod_test_headers OBJECT ${CMAKE_BINARY_DIR}/test_headers.cc)
+  target_link_libraries(k3pod_test_headers PRIVATE k3pod_flags GTest::gtest_main GTest::gmock)
+  target_compile_options(k3pod_test_headers PRIVATE -O1)
+  target_precompile_headers(k3pod_test_headers PRIVATE <gmock/gmock.h> <gtest/gtest.h>)
+endfunction()
+
 function(k3pod_test)
   cmake_parse_arguments(T "TSAN" "NAME;LABEL;TIMEOUT" "SOURCES;ROOMS;EXT" ${ARGN})
   add_executable(${T_NAME} ${T_SOURCES})
@@ -54,6 +63,9 @@ function(k3pod_test)
   target_compile_definitions(${T_NAME} PRIVATE K3POD_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
                                                K3POD_BINARY_DIR="${CMAKE_BINARY_DIR}")
   target_link_libraries(${T_NAME} PRIVATE k3pod_flags GTest::gtest_main GTest::gmock)
+  # Half of a test's time to compile is GoogleTest's headers and the optimiser; neither says anything about k3pod.
+  target_compile_options(${T_NAME} PRIVATE -O1)
+  target_precompile_headers(${T_NAME} REUSE_FROM k3pod_test_headers)
   foreach(room ${T_ROOMS})
     target_link_libraries(${T_NAME} PRIVATE k3pod_${room})
   endforeach()
