@@ -1,12 +1,18 @@
 # Warnings, sanitizers, linker and compiler cache: everything about how files are compiled.
 add_library(k3pod_flags INTERFACE)
-target_compile_options(k3pod_flags INTERFACE -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion
-                                             -Wnon-virtual-dtor)
+set(warnings -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Wnon-virtual-dtor)
 # g++ 12 sees overlaps in std::string's operator+ that are not there (GCC bug 105329).
-target_compile_options(k3pod_flags INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
-if(K3POD_WERROR)
-  target_compile_options(k3pod_flags INTERFACE -Werror)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  list(APPEND warnings -Wno-restrict)
 endif()
+# What nvcc generates for the host does not survive -Wconversion.
+set(cuda_warnings -Xcompiler=-Wall,-Wextra)
+if(K3POD_WERROR)
+  list(APPEND warnings -Werror)
+  list(APPEND cuda_warnings -Werror=all-warnings)
+endif()
+target_compile_options(k3pod_flags INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${warnings}>"
+                                             "$<$<COMPILE_LANGUAGE:CUDA>:${cuda_warnings}>")
 target_include_directories(k3pod_flags INTERFACE ${CMAKE_SOURCE_DIR}/include)
 
 if(K3POD_FUZZ)

@@ -3,12 +3,13 @@
 #   k3pod_room(NAME exchange LAYER 6 SOURCES client.cc ROOMS transport wire EXT fmt)
 #
 # k3pod_test(NAME exchange_unit LABEL unit SOURCES a_test.cc ROOMS exchange) makes one gtest program; with
-# TSAN it also runs in the thread sanitizer build.
+# TSAN it also runs in the thread sanitizer build. k3pod_kernel_test(NAME kernels_kda SOURCES kda_test.cc
+# ROOMS kernels ops) is one that runs on a GPU; it is left out where the CUDA back end is.
 
 set(K3POD_LAYERS
     base:0
     device:1 metrics:1 config:1 wire:1
-    transport:2 control:2 tokenizer:2 weights:2 state:2 placement:2
+    kernels:2 transport:2 control:2 tokenizer:2 weights:2 state:2 placement:2
     ops:3
     model:4 sample:4 schedule:4
     engine:5 experts:5
@@ -85,10 +86,20 @@ function(k3pod_test)
   gtest_discover_tests(${T_NAME} DISCOVERY_MODE PRE_TEST NO_PRETTY_VALUES PROPERTIES LABELS ${label} TIMEOUT ${T_TIMEOUT})
 endfunction()
 
+function(k3pod_kernel_test)
+  if(K3POD_HAVE_CUDA)
+    k3pod_test(LABEL kernel ${ARGN})
+  endif()
+endfunction()
+
 function(k3pod_summary)
-  find_program(nvcc nvcc PATHS /usr/local/cuda/bin)
-  if(nvcc)
-    message(STATUS "k3pod: CUDA compiler found at ${nvcc}; this version has no CUDA back end yet, nothing is built with it")
+  if(K3POD_HAVE_CUDA)
+    message(STATUS "k3pod: CUDA back end for ${K3POD_CUDA_ARCHS} by ${CMAKE_CUDA_COMPILER} "
+                   "(${CMAKE_CUDA_COMPILER_VERSION})")
+  elseif(K3POD_CUDA STREQUAL "OFF")
+    message(STATUS "k3pod: K3POD_CUDA is OFF; the CUDA parts are left out, the CPU back end is complete")
+  elseif(K3POD_SANITIZE)
+    message(STATUS "k3pod: built with sanitizers; the CUDA parts are left out, the CPU back end is complete")
   else()
     message(STATUS "k3pod: no CUDA compiler; the CUDA parts are left out, the CPU back end is complete")
   endif()

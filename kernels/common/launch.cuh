@@ -1,0 +1,49 @@
+#pragma once
+// The one way to launch a kernel: checked, by name, with or without a programmatic edge to the
+// kernel before it.
+
+#include <cuda_runtime.h>
+
+#include <utility>
+
+#include "k3pod/base/status.h"
+#include "k3pod/device/cuda.h"
+
+namespace k3pod::kernels {
+
+struct LaunchShape {
+    dim3 grid = 1;
+    dim3 block = 1;
+    int64_t shared_bytes = 0;  // above 48 KiB allow_shared() comes first
+    // Lets the kernel begin while the one before it ends. It must then call
+    // cudaGridDependencySynchronize() before it touches anything that is written by others.
+    bool overlaps_previous = false;
+};
+
+// Queues kernel(args...) on `stream`. `name` is the kernel's, for the error.
+template <class... Params, class... Args>
+Status launch(const char* name, void (*kernel)(Params...), const LaunchShape& shape,
+              CudaStream stream, Args&&... args) {
+    cudaLaunchAttribute overlap;
+    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    overlap.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = shape.grid;
+    config.blockDim = shape.block;
+    config.dynamicSmemBytes = static_cast<size_t>(shape.shared_bytes);
+    config.stream = stream;
+    config.attrs = &overlap;
+    config.numAttrs = shape.overlaps_previous ? 1 : 0;
+    return cuda_status(cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...), name);
+}
+
+// Lets launches of `kernel` ask for up to `bytes` of dynamic shared memory.
+template <class... Params>
+Status allow_shared(const char* name, void (*kernel)(Params...), int64_t bytes) {
+    return cuda_status(
+        cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                             cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
+        name);
+}
+
+}  // namespace k3pod::kernels
