@@ -5,8 +5,8 @@
 #include <cstring>
 
 #include "checkpoint_index.h"
-#include "file_reader.h"
 #include "k3pod/base/check.h"
+#include "k3pod/base/file.h"
 #include "k3pod/base/log.h"
 #include "name_table.h"
 

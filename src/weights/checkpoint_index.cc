@@ -6,7 +6,7 @@
 #include <cstring>
 #include <unordered_map>
 
-#include "file_reader.h"
+#include "k3pod/base/file.h"
 
 namespace k3pod {
 namespace {
@@ -78,10 +78,13 @@ class WeightMapReader {
 
 Result<CheckpointIndex> parse_index(const simdjson::padded_string& text,
                                     std::pmr::memory_resource& names) {
+    const std::string_view json = without_bom(text);
     ondemand::parser parser;
     ondemand::document document;
     ondemand::object object;
-    if (const auto error = parser.iterate(text).get(document)) return json_error(error);
+    // The padding lies behind the text, with or without the mark.
+    const simdjson::padded_string_view padded(json, json.size() + simdjson::SIMDJSON_PADDING);
+    if (const auto error = parser.iterate(padded).get(document)) return json_error(error);
     if (const auto error = document.get_object().get(object)) return json_error(error);
     WeightMapReader reader(names);
     int num_maps = 0;

@@ -3,12 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-#include <sstream>
 
 #include "config_fields.h"
+#include "k3pod/base/file.h"
 #include "quantization_config.h"
 
 namespace k3pod {
@@ -156,14 +153,8 @@ Result<ModelConfig> parse_model_config(std::string_view text) {
 
 Result<ModelConfig> read_model_config(const std::filesystem::path& dir) {
     const std::filesystem::path path = dir / "config.json";
-    errno = 0;
-    std::ifstream file(path, std::ios::binary);
-    std::ostringstream text;
-    if (!file || !(text << file.rdbuf())) {
-        return not_found(fmt::format("cannot read {}: {}", path.string(),
-                                     errno != 0 ? std::strerror(errno) : "the file is empty"));
-    }
-    Result<ModelConfig> config = parse_model_config(text.view());
+    K3POD_ASSIGN(const std::string text, read_text_file(path));
+    Result<ModelConfig> config = parse_model_config(text);
     if (!config) return config.status().with_context(path.string());
     return config;
 }

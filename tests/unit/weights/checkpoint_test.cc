@@ -99,23 +99,24 @@ TEST_F(CheckpointTest, a_file_cut_while_it_is_open_is_data_loss) {
 
 TEST_F(CheckpointTest, refuses_a_folder_without_index) {
     std::filesystem::remove(file("model.safetensors.index.json"));
-    EXPECT_EQ(refusal(), "not_found: cannot open " + file("model.safetensors.index.json").string() +
+    EXPECT_EQ(refusal(), "not_found: cannot read " + file("model.safetensors.index.json").string() +
                              ": No such file or directory");
 }
 
 TEST_F(CheckpointTest, refuses_a_missing_shard) {
     std::filesystem::remove(file(kB));
     EXPECT_EQ(refusal(),
-              "not_found: cannot open " + file(kB).string() + ": No such file or directory");
+              "not_found: cannot read " + file(kB).string() + ": No such file or directory");
 }
 
 TEST_F(CheckpointTest, refuses_a_pipe_or_folder_in_place_of_a_shard_without_waiting) {
     std::filesystem::remove(file(kA));
     ASSERT_EQ(mkfifo(file(kA).c_str(), 0600), 0);
-    EXPECT_EQ(refusal(), "data_loss: " + file(kA).string() + " is not a regular file");
+    EXPECT_EQ(refusal(), "data_loss: " + file(kA).string() + " is a pipe, expected a regular file");
     std::filesystem::remove(file(kA));
     std::filesystem::create_directory(file(kA));
-    EXPECT_EQ(refusal(), "data_loss: " + file(kA).string() + " is not a regular file");
+    EXPECT_EQ(refusal(),
+              "data_loss: " + file(kA).string() + " is a folder, expected a regular file");
 }
 
 TEST_F(CheckpointTest, refuses_a_truncated_shard_with_declared_and_actual_size) {

@@ -1,4 +1,4 @@
-#include "file_reader.h"
+#include "k3pod/base/file.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -10,6 +10,16 @@
 #include <utility>
 
 namespace k3pod {
+namespace {
+
+const char* kind_of(mode_t mode) {
+    if (S_ISDIR(mode)) return "a folder";
+    if (S_ISFIFO(mode)) return "a pipe";
+    if (S_ISCHR(mode) || S_ISBLK(mode)) return "a device";
+    return "a special file";
+}
+
+}  // namespace
 
 FileReader::FileReader(std::filesystem::path path, int fd) : path_(std::move(path)), fd_(fd) {}
 
@@ -33,12 +43,16 @@ Result<FileReader> FileReader::open(const std::filesystem::path& path) {
     // O_NONBLOCK: a pipe of that name must not hold up the start. It changes nothing for a file.
     const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) {
-        return not_found(fmt::format("cannot open {}: {}", path.string(), std::strerror(errno)));
+        return not_found(fmt::format("cannot read {}: {}", path.string(), std::strerror(errno)));
     }
     FileReader file(path, fd);
     struct stat info {};
-    if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
-        return data_loss(fmt::format("{} is not a regular file", path.string()));
+    if (::fstat(fd, &info) != 0) {
+        return data_loss(fmt::format("cannot read {}: {}", path.string(), std::strerror(errno)));
+    }
+    if (!S_ISREG(info.st_mode)) {
+        return data_loss(
+            fmt::format("{} is {}, expected a regular file", path.string(), kind_of(info.st_mode)));
     }
     file.size_bytes_ = info.st_size;
     return file;
@@ -60,6 +74,25 @@ Status FileReader::read(int64_t offset, std::span<std::byte> out) const {
         offset += got;
     }
     return Status::ok();
+}
+
+Result<std::string> read_text_file(const std::filesystem::path& path, int64_t limit_bytes) {
+    K3POD_ASSIGN(const FileReader file, FileReader::open(path));
+    if (file.size_bytes() > limit_bytes) {
+        return invalid_argument(
+            fmt::format("{} has {} bytes, the limit is {}: it is not the file "
+                        "that belongs there",
+                        path.string(), file.size_bytes(), limit_bytes));
+    }
+    std::string text(static_cast<size_t>(file.size_bytes()), '\0');
+    K3POD_TRY(file.read(0, std::as_writable_bytes(std::span(text))));
+    text.erase(0, text.size() - without_bom(text).size());
+    return text;
+}
+
+std::string_view without_bom(std::string_view text) {
+    constexpr std::string_view kMark = "\xef\xbb\xbf";
+    return text.starts_with(kMark) ? text.substr(kMark.size()) : text;
 }
 
 }  // namespace k3pod

@@ -1,15 +1,19 @@
 #pragma once
-// A file opened for reading at positions. Movable; closed on destruction. Reads are thread-safe.
+// Files as input. Only a regular file is read: a pipe would hold the start up for ever and a device
+// has no end, so anything else of that name is refused at once, with what it is.
 
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <span>
+#include <string>
+#include <string_view>
 
 #include "k3pod/base/status.h"
 
 namespace k3pod {
 
+// A file opened for reading at positions. Movable; closed on destruction. Reads are thread-safe.
 class FileReader {
   public:
     // kNotFound with the reason of the operating system; kDataLoss when it is not a regular file.
@@ -33,5 +37,15 @@ class FileReader {
     int fd_ = -1;
     int64_t size_bytes_ = 0;
 };
+
+inline constexpr int64_t kMaxTextFileBytes = 64 << 20;
+
+// The whole file, without a byte order mark. As FileReader::open, and kInvalidArgument when it has
+// more than `limit_bytes`. Every message names the file.
+Result<std::string> read_text_file(const std::filesystem::path& path,
+                                   int64_t limit_bytes = kMaxTextFileBytes);
+
+// `text` behind the UTF-8 byte order mark that some editors write; all of it when there is none.
+std::string_view without_bom(std::string_view text);
 
 }  // namespace k3pod

@@ -1,0 +1,65 @@
+#include "k3pod/base/text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+namespace k3pod {
+namespace {
+
+// Bytes of the UTF-8 character that `text` begins with; 0 when it begins with none.
+size_t character_bytes(std::string_view text) {
+    const auto lead = static_cast<uint8_t>(text.front());
+    const size_t size = lead < 0x80                   ? 1
+                        : lead >= 0xc2 && lead < 0xe0 ? 2
+                        : lead >= 0xe0 && lead < 0xf0 ? 3
+                        : lead >= 0xf0 && lead < 0xf5 ? 4
+                                                      : 0;
+    if (size == 0 || size > text.size()) return 0;
+    const std::string_view rest = text.substr(1, size - 1);
+    const bool is_whole = std::all_of(
+        rest.begin(), rest.end(), [](char c) { return (static_cast<uint8_t>(c) & 0xc0) == 0x80; });
+    return is_whole ? size : 0;
+}
+
+bool is_control(std::string_view character) {
+    const auto first = static_cast<uint8_t>(character.front());
+    if (character.size() == 1) return first < 0x20 || first == 0x7f;
+    return first == 0xc2 && static_cast<uint8_t>(character[1]) < 0xa0;  // U+0080 to U+009F
+}
+
+void append_escaped(std::string_view bytes, std::string& out) {
+    constexpr std::string_view kShort = "\n\t\r", kLetters = "ntr";
+    for (const char c : bytes) {
+        const size_t at = kShort.find(c);
+        out += at == std::string_view::npos ? fmt::format("\\x{:02x}", static_cast<uint8_t>(c))
+                                            : std::string{'\\', kLetters[at]};
+    }
+}
+
+}  // namespace
+
+std::string escape_controls(std::string_view text, std::string_view kept) {
+    std::string out;
+    out.reserve(text.size());
+    while (!text.empty()) {
+        const size_t size = character_bytes(text);
+        const std::string_view character = text.substr(0, std::max<size_t>(size, 1));
+        const bool is_kept = character.size() == 1 && kept.find(character) != kept.npos;
+        if (!is_kept && (size == 0 || is_control(character))) {
+            append_escaped(character, out);
+        } else {
+            out += character;
+        }
+        text.remove_prefix(character.size());
+    }
+    return out;
+}
+
+bool has_controls(std::string_view text) {
+    return escape_controls(text) != text;
+}
+
+}  // namespace k3pod
