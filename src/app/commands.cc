@@ -36,6 +36,7 @@ struct Arguments {
     std::string node;
     bool print_config = false;
     AskOptions ask;
+    InspectOptions inspect;
 };
 
 void add_pod_options(CLI::App& command, Arguments& arguments) {
@@ -100,6 +101,24 @@ CLI::App* add_ask(CLI::App& app, Arguments& arguments) {
     return command;
 }
 
+CLI::App* add_inspect(CLI::App& app, Arguments& arguments) {
+    CLI::App* command = app.add_subcommand(
+        "inspect", "Show what lies in a checkpoint: tensors, formats, sizes, experts per format");
+    command->add_option("dir", arguments.inspect.dir, "The checkpoint folder")
+        ->required()
+        ->type_name("DIR");
+    command->add_flag("--headers-only", arguments.inspect.headers_only,
+                      "Do not read the experts to see which format they would be held in");
+    command->add_flag("--json", arguments.inspect.json, "Print JSON instead of text");
+    command->footer(
+        "Reads every expert once, one at a time: minutes for the real release, whose repack it "
+        "judges\n"
+        "expert by expert. Fails with the sentence that a node would refuse the checkpoint "
+        "with.\n\n"
+        "Example: k3pod inspect models/k3-tiny");
+    return command;
+}
+
 }  // namespace
 
 int run_command(int argc, char** argv) {
@@ -110,6 +129,7 @@ int run_command(int argc, char** argv) {
     const CLI::App* station = add_station(app, arguments);
     const CLI::App* expert = add_expert(app, arguments);
     const CLI::App* ask = add_ask(app, arguments);
+    const CLI::App* inspect = add_inspect(app, arguments);
     const CLI::App* version =
         app.add_subcommand("version", "Print version, build id and protocol versions");
     try {
@@ -124,6 +144,7 @@ int run_command(int argc, char** argv) {
         });
     }
     if (*ask) return report(run_ask(arguments.ask));
+    if (*inspect) return report(run_inspect(arguments.inspect));
     if (*version) std::fputs(version_text().c_str(), stdout);
     return 0;
 }

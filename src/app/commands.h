@@ -25,6 +25,14 @@ struct AskOptions {
 // Streams one chat answer to stdout.
 Status run_ask(const AskOptions& options);
 
+struct InspectOptions {
+    std::string dir;            // the checkpoint folder
+    bool headers_only = false;  // do not read the experts
+    bool json = false;
+};
+// Prints what lies in a checkpoint; fails where a node would refuse it.
+Status run_inspect(const InspectOptions& options);
+
 // "0.1.0+<commit>.Release"
 const std::string& build_id();
 // What `k3pod version` prints.

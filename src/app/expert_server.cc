@@ -19,6 +19,7 @@
 #include "k3pod/control/control.h"
 #include "k3pod/exchange/exchange.h"
 #include "k3pod/experts/expert_store.h"
+#include "load_report.h"
 #include "model_folder.h"
 #include "progress.h"
 #include "signals.h"
@@ -41,8 +42,7 @@ class ShardLoader final : public ControlHandler {
           node_(node),
           exchange_(exchange),
           board_(STDERR_FILENO),
-          resident_bytes_(
-              metrics.gauge("k3pod_experts_resident_bytes", "Bytes of expert shards in memory")),
+          residence_(metrics),
           thread_([this] { run(); }) {}
 
     ~ShardLoader() override {
@@ -73,7 +73,7 @@ class ShardLoader final : public ControlHandler {
     }
 
     void on_status(NodeStatus& status) override {
-        status.shard_bytes = static_cast<int64_t>(resident_bytes_.value());
+        status.shard_bytes = residence_.bytes();
         status.num_frames = exchange_.num_frames();
     }
 
@@ -115,8 +115,7 @@ class ShardLoader final : public ControlHandler {
         } else if (set_ready(assignment.session)) {
             report.phase = ServerPhase::kReady;
             report.data_address = exchange_.local_address();
-            log::info(fmt::format("ready: epoch {}, {} shards, {} bytes", assignment.epoch,
-                                  store_->num_shards(), store_->size_bytes()));
+            log::info(fmt::format("ready: epoch {}, {}", assignment.epoch, describe_load(*store_)));
         } else {
             // The session ended while its shards loaded, and nobody else closes one that was opened
             // after its end: it would look for its dead station for ever.
@@ -150,7 +149,7 @@ class ShardLoader final : public ControlHandler {
                          }));
         board_.finish();
         shards_ = assignment.shards;
-        resident_bytes_.set(static_cast<double>(store_->size_bytes()));
+        residence_.show(*store_);
         return Status::ok();
     }
 
@@ -195,7 +194,7 @@ class ShardLoader final : public ControlHandler {
     const ExpertConfig& node_;
     ExchangeServer& exchange_;
     ProgressBoard board_;
-    Gauge& resident_bytes_;
+    ExpertResidence residence_;
     std::shared_ptr<const ExpertStore> store_;  // loader thread only
     std::vector<Shard> shards_;
 

@@ -18,6 +18,7 @@
 #include "k3pod/model/model.h"
 #include "k3pod/state/state_store.h"
 #include "k3pod/tokenizer/tokenizer.h"
+#include "load_report.h"
 #include "model_folder.h"
 #include "pod_supervisor.h"
 #include "progress.h"
@@ -99,7 +100,8 @@ struct LocalExperts {
 };
 
 Result<LocalExperts> load_local_experts(const ModelFolder& model, const Placement& placement,
-                                        int32_t max_rows, ProgressBoard& board) {
+                                        int32_t max_rows, ProgressBoard& board,
+                                        MetricsRegistry& metrics) {
     LocalExperts local;
     for (size_t holder = 0; holder < placement.holders.size(); ++holder) {
         if (placement.holders[holder] != "station") continue;
@@ -109,6 +111,9 @@ Result<LocalExperts> load_local_experts(const ModelFolder& model, const Placemen
                                                         board.update("own experts", done, total);
                                                     }));
         local.runner = std::make_unique<ExpertRunner>(*local.store, max_rows);
+        ExpertResidence(metrics).show(*local.store);
+        board.finish();
+        log::info(fmt::format("own experts: {}", describe_load(*local.store)));
     }
     return local;
 }
@@ -162,8 +167,8 @@ class Station {
                                                     [this](int64_t done, int64_t total) {
                                                         board_.update("station", done, total);
                                                     }));
-        K3POD_ASSIGN(
-            local_, load_local_experts(*model_, placement_, pod_.station.max_batch_tokens, board_));
+        K3POD_ASSIGN(local_, load_local_experts(*model_, placement_, pod_.station.max_batch_tokens,
+                                                board_, metrics_));
         board_.finish();
         state_.emplace(state_shape(model_->config, pod_.station.max_num_seqs, capacity_.num_pages));
         K3POD_ASSIGN(network_, Model::create(model_->config, *weights_, *state_,

@@ -121,6 +121,7 @@ struct ExpertStore::Impl {
     std::vector<std::vector<ExpertShardWeights>> by_expert;  // [MoE layers, E], each by begin
     int64_t size_bytes = 0;
     int64_t num_shards = 0;
+    int64_t num_nvfp4_shards = 0;
 };
 
 ExpertStore::ExpertStore(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -147,6 +148,7 @@ Result<std::unique_ptr<ExpertStore>> ExpertStore::load(const Checkpoint& checkpo
         if (!weights.is_ok()) return weights.status().with_context(describe(shard));
         impl->size_bytes += weights->size_bytes();
         impl->num_shards += 1;
+        if (weights->format() == WeightFormat::kNvfp4) impl->num_nvfp4_shards += 1;
         impl->of(shard.layer, shard.expert).push_back(std::move(weights).value());
         meter.add(expert_shard_bytes(config, release, shard.end - shard.begin));
     }
@@ -166,6 +168,9 @@ int64_t ExpertStore::size_bytes() const {
 }
 int64_t ExpertStore::num_shards() const {
     return impl_->num_shards;
+}
+int64_t ExpertStore::num_nvfp4_shards() const {
+    return impl_->num_nvfp4_shards;
 }
 const ModelConfig& ExpertStore::config() const {
     return impl_->config;

@@ -29,6 +29,9 @@ class ExpertStore {
     std::span<const ExpertShardWeights> find(int32_t layer, int32_t expert) const;
     int64_t size_bytes() const;
     int64_t num_shards() const;
+    // Of these, in the format of the NVFP4 release: those with a block that has no exact MXFP4
+    // form.
+    int64_t num_nvfp4_shards() const;
     const ModelConfig& config() const;
 
   private:

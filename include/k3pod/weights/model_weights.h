@@ -86,6 +86,7 @@ Result<StationWeights> load_station_weights(const Checkpoint& checkpoint, const 
 struct ExpertShardWeights {
     Matrix w1, w3;  // [end-begin, L]
     Matrix w2;      // [L, end-begin]
+    WeightFormat format() const { return w1.view().format; }
     int64_t size_bytes() const { return w1.size_bytes() + w3.size_bytes() + w2.size_bytes(); }
 };
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "tests/support/checkpoint_fixture.h"
 #include "tests/unit/experts/tiny_checkpoint.h"
 
 namespace k3pod {
@@ -35,6 +36,21 @@ TEST_F(ExpertStoreTest, finds_what_it_holds_and_nothing_else) {
     EXPECT_EQ(store->find(4, 31)[0].w2.view().cols, 64);
     EXPECT_TRUE(store->find(1, 8).empty());
     EXPECT_TRUE(store->find(2, 9).empty());
+}
+
+TEST_F(ExpertStoreTest, counts_shards_that_keep_nvfp4_by_their_own_blocks) {
+    testing::EditableCheckpoint edited(K3POD_SOURCE_DIR "/models/k3-tiny");
+    // 1.125 in the first row of w1: only shards with column 0 of the width hold the block.
+    edited.tensor("language_model.model.layers.2.block_sparse_moe.experts.5.w1.weight_scale")
+        .bytes[0] = 0x39;
+    const testing::TempFolder folder;
+    edited.save(folder.path());
+    tiny.checkpoint = Checkpoint::open(folder.path()).value();
+    const std::vector<Shard> shards{{2, 5, 0, 32}, {2, 5, 32, 128}, {2, 6, 0, 128}};
+    const auto store = tiny.load(shards).value();
+    EXPECT_EQ(store->num_shards(), 3);
+    EXPECT_EQ(store->num_nvfp4_shards(), 1);
+    EXPECT_EQ(store->size_bytes(), 32 * 3 * (64 + 8) + (96 + 128) * 3 * (64 + 4));
 }
 
 TEST_F(ExpertStoreTest, finds_nothing_outside_the_model) {

@@ -1,0 +1,72 @@
+"""k3pod inspect: what it says of sound, unusual and damaged checkpoints."""
+
+import json
+import pathlib
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+from pod import BINARY, BUILD, MODEL, TIME_FACTOR
+
+PROGRAM = BUILD / "tests" / "support" / "make_checkpoint"
+LIMIT = 60 * TIME_FACTOR
+
+
+def inspect(*arguments):
+    return subprocess.run([str(BINARY), "inspect", *map(str, arguments)], capture_output=True, text=True,
+                          timeout=LIMIT)
+
+
+class Inspect(unittest.TestCase):
+    def make(self, kind, *arguments):
+        folder = pathlib.Path(tempfile.mkdtemp(prefix="k3pod-inspect-"))
+        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+        subprocess.run([str(PROGRAM), kind, str(MODEL), str(folder / "model"), *arguments], check=True,
+                       timeout=LIMIT)
+        return folder / "model"
+
+    def test_the_demo_model_is_listed_and_its_repack_is_exact(self):
+        done = inspect(MODEL)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("3372 tensors, 21245832 bytes", done.stdout)
+        self.assertIn("experts in the files: 256 as nvfp4, 7077888 bytes", done.stdout)
+        self.assertIn("experts in memory: 256 as mxfp4, 0 as nvfp4, 6684672 bytes", done.stdout)
+        self.assertIn("repack to mxfp4: exact for every expert", done.stdout)
+
+    def test_json_has_the_same_figures(self):
+        done = inspect(MODEL, "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        found = json.loads(done.stdout)
+        self.assertEqual(found["num_tensors"], 3372)
+        self.assertEqual(found["release"], "nvfp4")
+        self.assertEqual(found["experts_in_files"], {"count": 256, "bytes": 7077888})
+        self.assertEqual(found["experts_in_memory"], {"mxfp4": 256, "nvfp4": 0, "bytes": 6684672,
+                                                      "repack_is_exact": True, "kept_nvfp4": []})
+        self.assertEqual(sum(kind["count"] for kind in found["tensors"]), 3372)
+
+    def test_headers_only_reads_no_expert(self):
+        done = inspect(MODEL, "--headers-only", "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIsNone(json.loads(done.stdout)["experts_in_memory"])
+
+    def test_the_mxfp4_release_needs_no_repack(self):
+        done = inspect(self.make("mxfp4"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("repack: none needed", done.stdout)
+
+    def test_a_damaged_checkpoint_is_listed_and_refused_by_its_tensor(self):
+        tensor = "language_model.model.layers.2.block_sparse_moe.experts.3.w1.weight"
+        done = inspect(self.make("drop-tensor", tensor))
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("3371 tensors", done.stdout)
+        self.assertIn(f"{tensor} is missing", done.stderr)
+
+    def test_a_folder_without_a_checkpoint_is_refused(self):
+        done = inspect(MODEL / "nowhere")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("nowhere", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
