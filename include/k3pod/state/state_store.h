@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -33,18 +34,48 @@ struct SequenceState {
     std::vector<int32_t> pages;
 };
 
+// Where the three pools of a store begin, as the back end addresses them.
+struct StatePools {
+    std::byte* recurrent = nullptr;  // [slots, KDA layers, heads, 128(v), 128(k)] fp32
+    std::byte* conv = nullptr;       // [slots, KDA layers, 3, kernel-1, P] fp32
+    std::byte* pages = nullptr;      // [pages, MLA layers, kPageTokens, mla_cache_width] bf16
+};
+
+// Bytes of one pool.
+struct StatePoolBytes {
+    int64_t recurrent = 0, conv = 0, pages = 0;
+};
+
+// The memory behind a store: that of the host, or of a GPU.
+class StateMemory {
+  public:
+    virtual ~StateMemory() = default;
+    virtual StatePools pools() = 0;
+    // Makes [begin, begin + bytes) of a pool zero, at the latest when finish_clearing() returns.
+    virtual Status clear(std::byte* begin, int64_t bytes) = 0;
+    virtual Status finish_clearing() = 0;
+};
+
+// State in the memory of the calling thread's GPU (device/cuda.h). kResourceExhausted says how much
+// is missing.
+Result<std::unique_ptr<StateMemory>> make_cuda_state_memory(const StateShape& shape);
+
 class StateStore {
   public:
-    // Allocates and touches everything, so that a machine too small for the plan fails here and not
-    // in a request. Aborts when memory is exhausted.
+    // Allocates host memory and touches everything, so that a machine too small for the plan fails
+    // here and not in a request. Aborts when memory is exhausted.
     explicit StateStore(const StateShape& shape);
+    // Books memory that a back end made for this shape. Its kernels address the pools themselves:
+    // recurrent(), conv_window() and page() must not be called.
+    StateStore(const StateShape& shape, std::unique_ptr<StateMemory> memory);
 
     // Bytes that a store of this shape takes.
     static int64_t bytes(const StateShape& shape);
+    static StatePoolBytes pool_bytes(const StateShape& shape);
 
     // A zeroed slot and pages for max_tokens (>= 0) tokens, or kResourceExhausted (naming which of
     // the two ran out) with nothing taken. Page contents are cleared too, so nothing of an earlier
-    // sequence can be read. Costs one pass over the memory handed out.
+    // sequence can be read. Costs one pass over the memory handed out. kInternal when a GPU fails.
     Result<SequenceState> acquire(int32_t max_tokens);
     // Takes back what acquire gave and leaves `state` empty. Aborts when it is not in use: a slot
     // released twice would be handed to two sequences.
@@ -55,15 +86,19 @@ class StateStore {
     const StateShape& shape() const { return shape_; }
     static int32_t pages_for(int32_t tokens) { return (tokens + kPageTokens - 1) / kPageTokens; }
 
-    // kda_layer and mla_layer count only layers of their kind, from 0.
+    StatePools pools() { return memory_->pools(); }
+
+    // In host memory. kda_layer and mla_layer count only layers of their kind, from 0.
     std::span<float> recurrent(int32_t kda_layer, int32_t slot);    // [heads, 128(v), 128(k)]
     std::span<float> conv_window(int32_t kda_layer, int32_t slot);  // [3, kernel-1, P]
     std::span<Bf16> page(int32_t mla_layer, int32_t page);  // [kPageTokens, mla_cache_width]
 
   private:
+    Status clear(const SequenceState& state);
+
     StateShape shape_;
     // One slot's layers lie side by side, and one page's, so that clearing either is a single pass.
-    HostBuffer recurrent_, conv_, pages_;           // [slot][layer], [slot][layer], [page][layer]
+    std::unique_ptr<StateMemory> memory_;
     std::vector<int32_t> free_slots_, free_pages_;  // taken from the back
     std::vector<bool> slot_in_use_, page_in_use_;
     std::atomic<int32_t> free_slot_count_{0}, free_page_count_{0};
