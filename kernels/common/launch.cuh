@@ -15,6 +15,7 @@ struct LaunchShape {
     dim3 grid = 1;
     dim3 block = 1;
     int64_t shared_bytes = 0;  // above 48 KiB allow_shared() comes first
+    unsigned cluster = 1;      // neighbouring blocks that run together; divides grid.x
     // Lets the kernel begin while the one before it ends. It must then call
     // cudaGridDependencySynchronize() before it touches anything that is written by others.
     bool overlaps_previous = false;
@@ -24,16 +25,25 @@ struct LaunchShape {
 template <class... Params, class... Args>
 Status launch(const char* name, void (*kernel)(Params...), const LaunchShape& shape,
               CudaStream stream, Args&&... args) {
-    cudaLaunchAttribute overlap;
-    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    overlap.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchAttribute attributes[2];
+    unsigned num_attributes = 0;
+    if (shape.overlaps_previous) {
+        cudaLaunchAttribute& overlap = attributes[num_attributes++];
+        overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        overlap.val.programmaticStreamSerializationAllowed = 1;
+    }
+    if (shape.cluster > 1) {
+        cudaLaunchAttribute& cluster = attributes[num_attributes++];
+        cluster.id = cudaLaunchAttributeClusterDimension;
+        cluster.val.clusterDim = {shape.cluster, 1, 1};
+    }
     cudaLaunchConfig_t config = {};
     config.gridDim = shape.grid;
     config.blockDim = shape.block;
     config.dynamicSmemBytes = static_cast<size_t>(shape.shared_bytes);
     config.stream = stream;
-    config.attrs = &overlap;
-    config.numAttrs = shape.overlaps_previous ? 1 : 0;
+    config.attrs = attributes;
+    config.numAttrs = num_attributes;
     return cuda_status(cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...), name);
 }
 

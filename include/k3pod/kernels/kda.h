@@ -16,7 +16,7 @@ namespace k3pod::kernels {
 struct KdaShape {
     int32_t heads = 0;
     int32_t head_dim = 0;  // D: a multiple of 16, at most 128
-    int32_t width() const { return heads * head_dim; }
+    constexpr int32_t width() const { return heads * head_dim; }
 };
 
 struct KdaLayerWeights {

@@ -21,8 +21,8 @@ struct MlaDims {
     int32_t rope = 0;   // 64, a multiple of 16, at most 64; never rotated
     int32_t value = 0;  // 128
     int32_t rank = 0;   // 512, a multiple of 16, at most 512
-    int32_t query_width() const { return nope + rope; }
-    int32_t cache_width() const { return rank + rope; }
+    constexpr int32_t query_width() const { return nope + rope; }
+    constexpr int32_t cache_width() const { return rank + rope; }
 };
 
 // The pages of one layer: page p at pages + p * page_stride (in elements). Page i of a sequence,
