@@ -12,11 +12,6 @@
 namespace k3pod {
 namespace {
 
-struct Unit {
-    std::string_view name;
-    double factor;
-};
-
 // Largest first, so that formatting picks the largest that divides.
 constexpr std::array<Unit, 9> kByteUnits{{{"TiB", 1099511627776.0},
                                           {"TB", 1e12},
@@ -48,8 +43,7 @@ std::optional<Quantity> split_quantity(std::string_view text) {
     return q;
 }
 
-template <size_t N>
-std::optional<double> in_base_unit(std::string_view text, const std::array<Unit, N>& units,
+std::optional<double> in_base_unit(std::string_view text, std::span<const Unit> units,
                                    std::string_view default_unit) {
     const auto q = split_quantity(text);
     if (!q) return {};
@@ -61,6 +55,10 @@ std::optional<double> in_base_unit(std::string_view text, const std::array<Unit,
 }
 
 }  // namespace
+
+std::optional<double> parse_quantity(std::string_view text, std::span<const Unit> units) {
+    return in_base_unit(text, units, "");
+}
 
 Result<int64_t> parse_bytes(std::string_view text) {
     const auto bytes = in_base_unit(text, kByteUnits, "B");

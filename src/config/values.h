@@ -3,6 +3,8 @@
 // what was found and what is expected. The caller adds file, line and key.
 
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,6 +13,13 @@
 #include "k3pod/base/status.h"
 
 namespace k3pod {
+
+struct Unit {
+    std::string_view name;
+    double factor;  // of the base unit
+};
+// "7.1 TB/s" in the base unit of `units`; empty when it is not a number and one of the units.
+std::optional<double> parse_quantity(std::string_view text, std::span<const Unit> units);
 
 // "1048576", "64 MiB", "104.49 GiB", "95 GB". Not negative, at most 2^60.
 Result<int64_t> parse_bytes(std::string_view text);

@@ -1,0 +1,225 @@
+#include "k3pod/config/predict_constants.h"
+
+#include <fmt/format.h>
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <array>
+
+#include "default_constants.h"
+#include "k3pod/base/file.h"
+#include "values.h"
+
+namespace k3pod {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::array<Unit, 4> kSeconds{{{"s", 1}, {"ms", 1e-3}, {"us", 1e-6}, {"ns", 1e-9}}};
+constexpr std::array<Unit, 3> kBytesPerSecond{{{"TB/s", 1e12}, {"GB/s", 1e9}, {"MB/s", 1e6}}};
+constexpr std::array<Unit, 3> kBitsPerSecond{{{"Tb/s", 1e12}, {"Gb/s", 1e9}, {"Mb/s", 1e6}}};
+constexpr std::array<Unit, 3> kFlops{{{"PFLOP/s", 1e15}, {"TFLOP/s", 1e12}, {"GFLOP/s", 1e9}}};
+constexpr std::array<Unit, 1> kPercent{{{"%", 0.01}}};
+
+struct Entry {
+    const char* section;
+    const char* key;
+    std::span<const Unit> units;
+    bool may_be_zero;
+    Constant PredictConstants::*field;
+};
+
+using C = PredictConstants;
+constexpr bool kMayBeZero = true;
+
+// In the order of the file.
+constexpr Entry kEntries[] = {
+    {"station", "kda_attention", kSeconds, kMayBeZero, &C::kda_attention},
+    {"station", "mla_attention", kSeconds, kMayBeZero, &C::mla_attention},
+    {"station", "moe_front", kSeconds, kMayBeZero, &C::moe_front},
+    {"station", "shared_experts", kSeconds, kMayBeZero, &C::shared_experts},
+    {"station", "moe_tail", kSeconds, kMayBeZero, &C::moe_tail},
+    {"station", "dense_mlp", kSeconds, kMayBeZero, &C::dense_mlp},
+    {"station", "head", kSeconds, kMayBeZero, &C::head},
+    {"station", "kda_sequence", kSeconds, kMayBeZero, &C::kda_sequence},
+    {"station", "kda_row", kSeconds, kMayBeZero, &C::kda_row},
+    {"station", "mla_cached_token", kSeconds, kMayBeZero, &C::mla_cached_token},
+    {"station", "draft", kSeconds, kMayBeZero, &C::draft},
+    {"station", "compute", kFlops, !kMayBeZero, &C::compute},
+    {"station", "hbm_bandwidth", kBytesPerSecond, !kMayBeZero, &C::hbm_bandwidth},
+    {"station", "host_bandwidth", kBytesPerSecond, !kMayBeZero, &C::host_bandwidth},
+    {"server", "bandwidth", kBytesPerSecond, !kMayBeZero, &C::server_bandwidth},
+    {"server", "compute", kFlops, !kMayBeZero, &C::server_compute},
+    {"exchange", "round_trip", kSeconds, kMayBeZero, &C::round_trip},
+    {"exchange", "server_link", kBitsPerSecond, !kMayBeZero, &C::server_link},
+    {"exchange", "station_link", kBitsPerSecond, !kMayBeZero, &C::station_link},
+    {"routing", "pick_reuse", kPercent, kMayBeZero, &C::pick_reuse},
+};
+
+// Over these nothing is a figure of a machine; sums and products of them stay finite.
+double largest(std::span<const Unit> units) {
+    if (units.data() == kSeconds.data()) return 60;
+    return units.data() == kPercent.data() ? 1 : 1e18;
+}
+
+std::string spell_units(std::span<const Unit> units) {
+    std::string all;
+    for (const Unit& unit : units) all += fmt::format("{}{}", all.empty() ? "" : ", ", unit.name);
+    return all;
+}
+
+// With the largest unit that leaves a number of at least 1, all digits kept.
+std::string spell(double value, std::span<const Unit> units) {
+    const Unit* best = &units.back();
+    for (auto it = units.rbegin(); it != units.rend(); ++it) {
+        if (value >= it->factor) best = &*it;
+    }
+    std::string text = fmt::format("{:.6g} {}", value / best->factor, best->name);
+    if (parse_quantity(text, units) != value) {
+        text = fmt::format("{:.17g} {}", value / best->factor, best->name);
+    }
+    return text;
+}
+
+class Reader {
+  public:
+    Reader(const fs::path& file, const toml::table& root) : file_(file), root_(root) {}
+
+    Result<PredictConstants> read() const {
+        K3POD_TRY(refuse_unknown());
+        PredictConstants constants;
+        for (const Entry& entry : kEntries) {
+            K3POD_ASSIGN(constants.*entry.field, read_entry(entry));
+        }
+        return constants;
+    }
+
+  private:
+    Status refuse(const toml::node& node, const std::string& what) const {
+        return invalid_argument(
+            fmt::format("{}:{}: {}", file_.string(), node.source().begin.line, what));
+    }
+
+    Status refuse_unknown() const {
+        for (const auto& [section, node] : root_) {
+            const toml::table* table = node.as_table();
+            const auto has = [&](std::string_view key) {
+                return std::any_of(std::begin(kEntries), std::end(kEntries), [&](const Entry& e) {
+                    return e.section == section.str() && (key.empty() || key == e.key);
+                });
+            };
+            if (table == nullptr || !has("")) {
+                return refuse(node, fmt::format("unknown section '{}'; there are [station], "
+                                                "[server], [exchange] and [routing]",
+                                                section.str()));
+            }
+            for (const auto& [key, value] : *table) {
+                if (has(key.str())) continue;
+                std::vector<std::string> known;
+                for (const Entry& e : kEntries) {
+                    if (e.section == section.str()) known.emplace_back(e.key);
+                }
+                const std::string near = nearest(key.str(), known);
+                return refuse(
+                    value,
+                    fmt::format("unknown constant '{}' in [{}]; {}", key.str(), section.str(),
+                                near.empty() ? "configs/constants-k3-pod.toml has them all"
+                                             : fmt::format("did you mean '{}'?", near)));
+            }
+        }
+        return Status::ok();
+    }
+
+    Result<Constant> read_entry(const Entry& entry) const {
+        const auto node = root_[entry.section][entry.key];
+        if (!node) {
+            return invalid_argument(
+                fmt::format("{}: [{}] lacks '{}'; every constant is needed, "
+                            "configs/constants-k3-pod.toml has them all",
+                            file_.string(), entry.section, entry.key));
+        }
+        const toml::table* table = node.as_table();
+        const toml::value<std::string>* value =
+            table ? table->get_as<std::string>("value") : nullptr;
+        const auto* source = table ? table->get_as<std::string>("source") : nullptr;
+        if (value == nullptr || source == nullptr || source->get().empty() || table->size() != 2) {
+            return refuse(*node.node(),
+                          fmt::format("[{}] {} is written as {{ value = \"...\", source = \"where "
+                                      "it comes from\" }}",
+                                      entry.section, entry.key));
+        }
+        const auto number = parse_quantity(value->get(), entry.units);
+        const double limit = largest(entry.units);
+        const bool is_in_range =
+            number && *number <= limit && (*number > 0 || (entry.may_be_zero && *number == 0));
+        if (!is_in_range) {
+            return refuse(*value, fmt::format("[{}] {}: '{}' is not a number {} and at most {} "
+                                              "with one of {}",
+                                              entry.section, entry.key, value->get(),
+                                              entry.may_be_zero ? "from 0" : "above 0",
+                                              spell(limit, entry.units), spell_units(entry.units)));
+        }
+        return Constant{*number, source->get()};
+    }
+
+    const fs::path& file_;
+    const toml::table& root_;
+};
+
+std::string quoted(const std::string& text) {
+    std::string out = "\"";
+    for (const char c : text) {
+        if (c == '"' || c == '\\') out += '\\';
+        out += c;
+    }
+    return out + "\"";
+}
+
+}  // namespace
+
+Result<PredictConstants> parse_predict_constants(std::string_view text, const fs::path& file) {
+    const toml::parse_result parsed = toml::parse(text, file.string());
+    if (!parsed) {
+        const auto& error = parsed.error();
+        return invalid_argument(fmt::format("{}:{}: column {}: {}", file.string(),
+                                            error.source().begin.line, error.source().begin.column,
+                                            error.description()));
+    }
+    return Reader(file, parsed.table()).read();
+}
+
+Result<PredictConstants> read_predict_constants(const fs::path& file) {
+    K3POD_ASSIGN(const std::string text, read_text_file(file));
+    return parse_predict_constants(text, file);
+}
+
+const PredictConstants& default_predict_constants() {
+    static const PredictConstants kDefaults =
+        parse_predict_constants(kDefaultConstantsText, "configs/constants-k3-pod.toml").value();
+    return kDefaults;
+}
+
+std::vector<ConstantLine> list_constants(const PredictConstants& constants) {
+    std::vector<ConstantLine> lines;
+    for (const Entry& entry : kEntries) {
+        const Constant& constant = constants.*entry.field;
+        lines.push_back(
+            {entry.section, entry.key, spell(constant.value, entry.units), constant.source});
+    }
+    return lines;
+}
+
+std::string to_toml(const PredictConstants& constants) {
+    std::string out, section;
+    for (const ConstantLine& line : list_constants(constants)) {
+        if (line.section != section) {
+            out += fmt::format("{}[{}]\n", out.empty() ? "" : "\n", line.section);
+            section = line.section;
+        }
+        out += fmt::format("{} = {{ value = {}, source = {} }}\n", line.key, quoted(line.value),
+                           quoted(line.source));
+    }
+    return out;
+}
+
+}  // namespace k3pod
