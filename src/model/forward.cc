@@ -1,23 +1,10 @@
 #include "model/forward.h"
 
-#include <fmt/format.h>
-
 #include "k3pod/ops/embedding.h"
 #include "k3pod/ops/linear.h"
+#include "model/check_arguments.h"
 
 namespace k3pod {
-namespace {
-
-std::vector<int32_t> count_per_kind(const ModelConfig& config) {
-    std::vector<int32_t> index;
-    int32_t num_kda = 0, num_mla = 0;
-    for (const AttentionKind kind : config.attention) {
-        index.push_back(kind == AttentionKind::kKda ? num_kda++ : num_mla++);
-    }
-    return index;
-}
-
-}  // namespace
 
 ForwardPass::ForwardPass(const ModelConfig& config, const StationWeights& weights,
                          StateStore& state, int32_t max_rows)
@@ -36,7 +23,7 @@ ForwardPass::ForwardPass(const ModelConfig& config, const StationWeights& weight
 Status ForwardPass::forward(const ModelStep& step, ExpertPort& experts, std::span<float> logits,
                             ForwardProbe* probe) {
     K3POD_TRY(rows_.assign(step));
-    K3POD_TRY(check_logits(logits));
+    K3POD_TRY(check_logits(logits, rows_.num_logits(), config_.vocab));
     if (rows_.count() == 0) return Status::ok();
 
     embed();
@@ -51,14 +38,6 @@ Status ForwardPass::forward(const ModelStep& step, ExpertPort& experts, std::spa
     }
     head(logits);
     return Status::ok();
-}
-
-Status ForwardPass::check_logits(std::span<const float> logits) const {
-    const int64_t wanted = int64_t{rows_.num_logits()} * config_.vocab;
-    if (std::ssize(logits) == wanted) return Status::ok();
-    return invalid_argument(
-        fmt::format("logits: the step asks for {} rows of {}, the buffer holds {} values",
-                    rows_.num_logits(), config_.vocab, logits.size()));
 }
 
 void ForwardPass::embed() {

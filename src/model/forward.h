@@ -27,7 +27,6 @@ class ForwardPass final : public Model {
                    ForwardProbe* probe) override;
 
   private:
-    Status check_logits(std::span<const float> logits) const;
     void embed();
     void attention(int32_t layer);
     Status mlp(const MoeCall& call);

@@ -41,7 +41,12 @@ void DeviceEvent::Destroy::operator()(CUevent_st* event) const {
 }
 
 Status DeviceEvent::record(CudaStream stream) const {
-    CUDA_TRY(cudaEventRecord(event_.get(), stream));
+    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    CUDA_TRY(cudaStreamIsCapturing(stream, &capture));
+    // In a graph a plain record is an edge and no moment.
+    const bool is_recorded = capture == cudaStreamCaptureStatusActive;
+    CUDA_TRY(cudaEventRecordWithFlags(
+        event_.get(), stream, is_recorded ? cudaEventRecordExternal : cudaEventRecordDefault));
     return Status::ok();
 }
 
