@@ -32,6 +32,7 @@ struct CudaProperties {
     int64_t free_bytes = 0;  // when asked
     int64_t l2_bytes = 0;
     int64_t max_shared_bytes = 0;  // per block, after opting in
+    bool is_integrated = false;    // shares one memory with the host
 };
 
 // Whether this program contains the CUDA back end.
@@ -119,6 +120,7 @@ class DeviceStream {
 class DeviceEvent {
   public:
     static Result<DeviceEvent> create();
+    // While `stream` is being recorded: a node that keeps the time whenever the graph runs.
     Status record(CudaStream stream) const;
     // Work launched into `stream` from here on waits for the recorded moment.
     Status block(CudaStream stream) const;

@@ -43,7 +43,8 @@ Result<CudaProperties> cuda_properties(int32_t device) {
                           .memory_bytes = static_cast<int64_t>(total_bytes),
                           .free_bytes = static_cast<int64_t>(free_bytes),
                           .l2_bytes = found.l2CacheSize,
-                          .max_shared_bytes = static_cast<int64_t>(found.sharedMemPerBlockOptin)};
+                          .max_shared_bytes = static_cast<int64_t>(found.sharedMemPerBlockOptin),
+                          .is_integrated = found.integrated != 0};
 }
 
 Status use_cuda_device(int32_t device) {
