@@ -15,6 +15,7 @@
 #include "k3pod/base/log.h"
 #include "k3pod/engine/generation_service.h"
 #include "k3pod/experts/expert_store.h"
+#include "k3pod/model/cuda_model.h"
 #include "k3pod/model/model.h"
 #include "k3pod/state/state_store.h"
 #include "k3pod/tokenizer/tokenizer.h"
@@ -170,9 +171,33 @@ class Station {
         K3POD_ASSIGN(local_, load_local_experts(*model_, placement_, pod_.station.max_batch_tokens,
                                                 board_, metrics_));
         board_.finish();
-        state_.emplace(state_shape(model_->config, pod_.station.max_num_seqs, capacity_.num_pages));
+        const StateShape shape =
+            state_shape(model_->config, pod_.station.max_num_seqs, capacity_.num_pages);
+        switch (pod_.station.backend) {
+            case Backend::kCpu:
+                return make_network_on_cpu(shape);
+            case Backend::kCuda:
+                return make_network_on_gpu(shape).with_context("[station] backend = \"cuda\"");
+        }
+        return Status::ok();
+    }
+
+    Status make_network_on_cpu(const StateShape& shape) {
+        state_.emplace(shape);
         K3POD_ASSIGN(network_, Model::create(model_->config, *weights_, *state_,
                                              pod_.station.max_batch_tokens));
+        return Status::ok();
+    }
+
+    Status make_network_on_gpu(const StateShape& shape) {
+        K3POD_ASSIGN(std::unique_ptr<StateMemory> memory, make_cuda_state_memory(shape));
+        state_.emplace(shape, std::move(memory));
+        const CudaModelOptions options{.max_rows = pod_.station.max_batch_tokens,
+                                       .max_context = capacity_.max_model_len,
+                                       .write = {}};
+        K3POD_ASSIGN(network_,
+                     CudaModel::create(model_->config, std::move(*weights_), *state_, options));
+        weights_.reset();
         return Status::ok();
     }
 
