@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "k3pod/model/cuda_model.h"
+
 namespace k3pod::testing {
 namespace {
 
@@ -37,11 +39,26 @@ Result<std::unique_ptr<TinyModel>> TinyModel::load(const TinyModelOptions& optio
     K3POD_ASSIGN(tiny->experts_,
                  LocalExperts::load(checkpoint, tiny->config_, tiny->release_, placement,
                                     {.max_rows = options.max_rows, .rounding = options.rounding}));
-    tiny->store_ = std::make_unique<StateStore>(
-        state_shape(tiny->config_, options.num_slots, options.num_pages));
+    const StateShape shape = state_shape(tiny->config_, options.num_slots, options.num_pages);
+    if (options.on_gpu) {
+        K3POD_TRY(tiny->make_model_on_gpu(checkpoint, shape, options.max_rows));
+        return tiny;
+    }
+    tiny->store_ = std::make_unique<StateStore>(shape);
     K3POD_ASSIGN(tiny->model_,
                  Model::create(tiny->config_, tiny->weights_, *tiny->store_, options.max_rows));
     return tiny;
+}
+
+Status TinyModel::make_model_on_gpu(const Checkpoint& checkpoint, const StateShape& shape,
+                                    int32_t max_rows) {
+    K3POD_ASSIGN(std::unique_ptr<StateMemory> memory, make_cuda_state_memory(shape));
+    store_ = std::make_unique<StateStore>(shape, std::move(memory));
+    // Weights of its own: it frees them as it uploads them.
+    K3POD_ASSIGN(StationWeights weights, load_station_weights(checkpoint, config_, nullptr));
+    K3POD_ASSIGN(model_, CudaModel::create(config_, std::move(weights), *store_,
+                                           {.max_rows = max_rows, .write = {}}));
+    return Status::ok();
 }
 
 std::vector<float> TinyModel::step(std::span<const SequenceChunk> chunks, ForwardProbe* probe) {

@@ -24,6 +24,7 @@ struct TinyModelOptions {
     int32_t max_rows = 256;
     int32_t num_slots = 4;
     int32_t num_pages = 32;
+    bool on_gpu = false;  // the station's part; the experts stay on the CPU
 };
 
 class TinyModel {
@@ -42,6 +43,8 @@ class TinyModel {
 
   private:
     TinyModel() = default;
+    Status make_model_on_gpu(const Checkpoint& checkpoint, const StateShape& shape,
+                             int32_t max_rows);
 
     ModelConfig config_;
     Release release_ = Release::kNvfp4;
