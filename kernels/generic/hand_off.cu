@@ -7,6 +7,7 @@
 
 #include <cuda_bf16.h>
 
+#include <algorithm>
 #include <string>
 
 #include "common/launch.cuh"
@@ -14,10 +15,11 @@
 namespace k3pod::kernels {
 namespace {
 
-constexpr int kVector = 8;         // values that a thread moves at once: 16 bytes of bf16
-constexpr int kPartsAtOnce = 8;    // whose loads are in flight together
-constexpr int kMaxThreads = 448;   // one row of 3,584 values
-constexpr int kPollingBlocks = 8;  // more blocks than that wait for block 0 instead of the host
+constexpr int kVector = 8;             // values that a thread moves at once: 16 bytes of bf16
+constexpr int kPartsAtOnce = 8;        // whose loads are in flight together
+constexpr int kMaxThreads = 448;       // one row of 3,584 values
+constexpr int kMaxCombineBlocks = 32;  // they spin, and leave the other SMs to those they wait for
+constexpr int kPollingBlocks = 8;      // more blocks than that wait for block 0 instead of the host
 constexpr int kAbortLane = kMaxHandOffParts;
 constexpr unsigned kWholeWarp = 0xffffffffu;
 
@@ -189,6 +191,7 @@ __global__ void __launch_bounds__(kMaxThreads) dispatch_kernel(DispatchParams p)
 struct CombineParams {
     Port port;
     int32_t exchange_idx;
+    int32_t rows;
     const int32_t* num_rows;
     const float* local;
     float* out;
@@ -333,7 +336,6 @@ __device__ void sum_values(const CombineParams& p, uint32_t formats, int64_t row
     }
 }
 
-// One block for each row of the bucket.
 __global__ void __launch_bounds__(kMaxThreads) combine_kernel(CombineParams p) {
     __shared__ Answer answer;
     if (threadIdx.x < 32) {
@@ -342,16 +344,16 @@ __global__ void __launch_bounds__(kMaxThreads) combine_kernel(CombineParams p) {
         if (threadIdx.x == 0) answer = found;
     }
     __syncthreads();
-    const auto bucket = static_cast<int32_t>(gridDim.x);
-    const int32_t num_rows = p.num_rows != nullptr ? min(*p.num_rows, bucket) : bucket;
-    const auto row = static_cast<int64_t>(blockIdx.x);
-    if (answer.is_lost || row >= num_rows) {
-        float* out = p.out + row * p.port.latent;
-        for (int32_t i = threadIdx.x; i < p.port.latent; i += blockDim.x) out[i] = 0.0f;
-    } else if (p.port.latent % kVector == 0) {
-        sum_vectors(p, answer.formats, row);
-    } else {
-        sum_values(p, answer.formats, row);
+    const int32_t num_rows = p.num_rows != nullptr ? min(*p.num_rows, p.rows) : p.rows;
+    for (auto row = static_cast<int32_t>(blockIdx.x); row < p.rows; row += gridDim.x) {
+        if (answer.is_lost || row >= num_rows) {
+            float* out = p.out + int64_t{row} * p.port.latent;
+            for (int32_t i = threadIdx.x; i < p.port.latent; i += blockDim.x) out[i] = 0.0f;
+        } else if (p.port.latent % kVector == 0) {
+            sum_vectors(p, answer.formats, row);
+        } else {
+            sum_values(p, answer.formats, row);
+        }
     }
 }
 
@@ -386,10 +388,10 @@ Status check_exchange(const char* kernel, const HandOffLink& link, int32_t excha
     return Status::ok();
 }
 
-LaunchShape one_block_a_row(int32_t rows, int32_t latent) {
+LaunchShape shape_of(int32_t num_blocks, int32_t latent) {
     const int32_t threads = (latent + kVector - 1) / kVector;
     const int32_t whole_warps = (threads + 31) / 32 * 32;
-    return {.grid = dim3(static_cast<unsigned>(rows)),
+    return {.grid = dim3(static_cast<unsigned>(num_blocks)),
             .block = dim3(static_cast<unsigned>(std::min(whole_warps, kMaxThreads)))};
 }
 
@@ -418,8 +420,8 @@ Status hand_off_dispatch(const HandOffDispatchArgs& args, CudaStream stream) {
         .latents_bf16 = reinterpret_cast<const __nv_bfloat16*>(args.latents_bf16),
         .experts = args.experts,
         .weights = args.weights};
-    return launch(kName, dispatch_kernel, one_block_a_row(args.rows, args.link.shape.latent),
-                  stream, params);
+    return launch(kName, dispatch_kernel, shape_of(args.rows, args.link.shape.latent), stream,
+                  params);
 }
 
 Status hand_off_combine(const HandOffCombineArgs& args, CudaStream stream) {
@@ -427,10 +429,12 @@ Status hand_off_combine(const HandOffCombineArgs& args, CudaStream stream) {
     K3POD_TRY(check_exchange(kName, args.link, args.exchange_idx, args.rows));
     const CombineParams params{.port = port_of(args.link),
                                .exchange_idx = args.exchange_idx,
+                               .rows = args.rows,
                                .num_rows = args.num_rows,
                                .local = args.local,
                                .out = args.out};
-    return launch(kName, combine_kernel, one_block_a_row(args.rows, args.link.shape.latent), stream,
+    return launch(kName, combine_kernel,
+                  shape_of(std::min(args.rows, kMaxCombineBlocks), args.link.shape.latent), stream,
                   params);
 }
 

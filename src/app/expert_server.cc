@@ -18,7 +18,7 @@
 #include "k3pod/base/log.h"
 #include "k3pod/control/control.h"
 #include "k3pod/exchange/exchange.h"
-#include "k3pod/experts/expert_store.h"
+#include "k3pod/experts/expert_tier.h"
 #include "load_report.h"
 #include "model_folder.h"
 #include "progress.h"
@@ -29,17 +29,28 @@ namespace {
 
 constexpr const char* kWaiting = "waiting for the station";
 
+// Keeps the tier while a frame runs.
+FrameWork frame_work(std::shared_ptr<ExpertTier> tier) {
+    return
+        [tier = std::move(tier)](int32_t layer, int32_t rows, std::span<const Bf16> latents,
+                                 std::span<const wire::WireEntry> entries, std::span<float> out) {
+            return tier->run(layer, rows, latents, entries, out);
+        };
+}
+
 // Keeps the shards between sessions: a station that comes back with the same list finds them ready.
 // Loading runs on a thread of its own; the last assignment wins.
 class ShardLoader final : public ControlHandler {
   public:
     using Report = std::function<void(const ServerReport&)>;
 
-    ShardLoader(const ModelFolder& model, const ExpertConfig& node, ExchangeServer& exchange,
-                MetricsRegistry& metrics, StopSignal& stop)
+    // Frames have at most max_rows rows.
+    ShardLoader(const ModelFolder& model, const ExpertConfig& node, int32_t max_rows,
+                ExchangeServer& exchange, MetricsRegistry& metrics, StopSignal& stop)
         : model_(model),
           stop_(stop),
           node_(node),
+          max_rows_(max_rows),
           exchange_(exchange),
           board_(STDERR_FILENO),
           residence_(metrics),
@@ -104,7 +115,7 @@ class ShardLoader final : public ControlHandler {
         Status status = load(assignment);
         if (!stop_.is_requested()) stop_.set_phase(StopSignal::Phase::kServing);
         if (status && is_current(assignment.session)) {
-            status = exchange_.open_session(assignment, store_);
+            status = exchange_.open_session(assignment, frame_work(tier_));
         }
         ServerReport report;
         if (!status) {
@@ -115,7 +126,7 @@ class ShardLoader final : public ControlHandler {
         } else if (set_ready(assignment.session)) {
             report.phase = ServerPhase::kReady;
             report.data_address = exchange_.local_address();
-            log::info(fmt::format("ready: epoch {}, {}", assignment.epoch, describe_load(*store_)));
+            log::info(fmt::format("ready: epoch {}, {}", assignment.epoch, describe_load(*tier_)));
         } else {
             // The session ended while its shards loaded, and nobody else closes one that was opened
             // after its end: it would look for its dead station for ever.
@@ -127,7 +138,7 @@ class ShardLoader final : public ControlHandler {
     }
 
     Status load(const Assignment& assignment) {
-        if (store_ && shards_ == assignment.shards) return Status::ok();
+        if (tier_ && shards_ == assignment.shards) return Status::ok();
         int64_t bytes = 0;
         for (const Shard& shard : assignment.shards) {
             bytes += expert_shard_bytes(model_.config, model_.release, shard.end - shard.begin);
@@ -138,18 +149,19 @@ class ShardLoader final : public ControlHandler {
                             "or mend the placement",
                             node_.name, bytes, node_.expert_budget_bytes));
         }
-        store_.reset();  // Memory is the plan: the old shards go before the new ones come.
+        tier_.reset();  // Memory is the plan: the old shards go before the new ones come.
         set_phase("loading");
-        K3POD_ASSIGN(store_,
-                     ExpertStore::load(
-                         model_.checkpoint, model_.config, model_.release, assignment.shards,
-                         [&](int64_t done, int64_t total) {
-                             board_.update(node_.name, done, total);
-                             send(assignment.session, {ServerPhase::kLoading, done, total, {}, {}});
-                         }));
+        const ExpertTierSource source{model_.checkpoint, model_.config, model_.release,
+                                      assignment.shards};
+        K3POD_ASSIGN(
+            tier_,
+            ExpertTier::load(node_.backend, source, max_rows_, [&](int64_t done, int64_t total) {
+                board_.update(node_.name, done, total);
+                send(assignment.session, {ServerPhase::kLoading, done, total, {}, {}});
+            }));
         board_.finish();
         shards_ = assignment.shards;
-        residence_.show(*store_);
+        residence_.show(*tier_);
         return Status::ok();
     }
 
@@ -192,10 +204,11 @@ class ShardLoader final : public ControlHandler {
     const ModelFolder& model_;
     StopSignal& stop_;
     const ExpertConfig& node_;
+    const int32_t max_rows_;
     ExchangeServer& exchange_;
     ProgressBoard board_;
     ExpertResidence residence_;
-    std::shared_ptr<const ExpertStore> store_;  // loader thread only
+    std::shared_ptr<ExpertTier> tier_;  // loader thread only; shared with the frame in work
     std::vector<Shard> shards_;
 
     mutable std::mutex mutex_;
@@ -265,7 +278,7 @@ Status serve_node(const PodConfig& pod, const ExpertConfig& node, const ModelFol
     K3POD_ASSIGN(const auto exchange,
                  ExchangeServer::create(make_exchange_options(pod, model.config),
                                         make_transport_factory(pod, node.device), clock, metrics));
-    ShardLoader loader(model, node, *exchange, metrics, stop);
+    ShardLoader loader(model, node, pod.station.max_batch_tokens, *exchange, metrics, stop);
     K3POD_ASSIGN(const auto control,
                  ControlServer::start(node.control, make_identity(pod, model, node.name), loader));
     std::unique_ptr<HttpServer> http;

@@ -12,6 +12,7 @@
 #include <sstream>
 
 #include "commands.h"
+#include "k3pod/experts/expert_tier.h"
 
 namespace k3pod {
 namespace {
@@ -101,17 +102,21 @@ Result<GenerationDefaults> read_generation_defaults(const fs::path& dir) {
 }
 
 Status check_node(const std::string& node, Backend backend, int64_t budget_bytes) {
-    if (backend == Backend::kCuda) {
-        return failed_precondition(fmt::format(
-            "{}: backend = \"cuda\" is not in this build; set backend = \"cpu\" in the pod file",
-            node));
+    const bool is_gpu = backend == Backend::kCuda;
+    int64_t memory_bytes = physical_memory_bytes();
+    if (is_gpu) {
+        const Result<CudaProperties> gpu = usable_gpu();
+        if (!gpu.is_ok()) {
+            return gpu.status().with_context(
+                fmt::format("{}: backend = \"cuda\" in the pod file", node));
+        }
+        memory_bytes = gpu->memory_bytes;
     }
-    const int64_t physical = physical_memory_bytes();
-    if (budget_bytes > physical) {
-        return invalid_argument(
-            fmt::format("{}: expert_budget is {} bytes but this machine has {} bytes of memory; "
-                        "lower it in the pod file",
-                        node, budget_bytes, physical));
+    if (budget_bytes > memory_bytes) {
+        return invalid_argument(fmt::format(
+            "{}: expert_budget is {} bytes but this machine{} has {} bytes of memory; lower it in "
+            "the pod file",
+            node, budget_bytes, is_gpu ? "'s GPU" : "", memory_bytes));
     }
     return Status::ok();
 }

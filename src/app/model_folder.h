@@ -34,7 +34,8 @@ struct GenerationDefaults {
 // damaged.
 Result<GenerationDefaults> read_generation_defaults(const std::filesystem::path& dir);
 
-// Refuses the cuda back end (not in this build) and budgets over the machine's memory.
+// Refuses a back end that this program or machine does not have, and budgets over the memory that
+// the back end keeps experts in.
 Status check_node(const std::string& node, Backend backend, int64_t budget_bytes);
 
 // From the pod file's placement file, or an even fill under the budgets.

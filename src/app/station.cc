@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -14,7 +15,7 @@
 #include "k3pod/api/openai_api.h"
 #include "k3pod/base/log.h"
 #include "k3pod/engine/generation_service.h"
-#include "k3pod/experts/expert_store.h"
+#include "k3pod/experts/expert_tier.h"
 #include "k3pod/model/cuda_model.h"
 #include "k3pod/model/model.h"
 #include "k3pod/state/state_store.h"
@@ -94,29 +95,33 @@ EngineOptions make_engine_options(const PodConfig& pod, const Capacity& capacity
     return options;
 }
 
-// The station's own tier of experts, if the placement gives it any.
-struct LocalExperts {
-    std::unique_ptr<ExpertStore> store;
-    std::unique_ptr<ExpertRunner> runner;
-};
+// The station's own tier of experts; null when the placement gives it none.
+Result<std::unique_ptr<ExpertTier>> load_local_experts(const PodConfig& pod,
+                                                       const ModelFolder& model,
+                                                       const Placement& placement,
+                                                       ProgressBoard& board,
+                                                       MetricsRegistry& metrics) {
+    const auto holder = std::ranges::find(placement.holders, "station");
+    if (holder == placement.holders.end()) return std::unique_ptr<ExpertTier>();
+    const std::vector<Shard> shards =
+        placement.shards_of(static_cast<int32_t>(holder - placement.holders.begin()));
+    const ExpertTierSource source{model.checkpoint, model.config, model.release, shards};
+    K3POD_ASSIGN(auto tier,
+                 ExpertTier::load(pod.station.backend, source, pod.station.max_batch_tokens,
+                                  [&](int64_t done, int64_t total) {
+                                      board.update("own experts", done, total);
+                                  }));
+    ExpertResidence(metrics).show(*tier);
+    board.finish();
+    log::info(fmt::format("own experts: {}", describe_load(*tier)));
+    return tier;
+}
 
-Result<LocalExperts> load_local_experts(const ModelFolder& model, const Placement& placement,
-                                        int32_t max_rows, ProgressBoard& board,
-                                        MetricsRegistry& metrics) {
-    LocalExperts local;
-    for (size_t holder = 0; holder < placement.holders.size(); ++holder) {
-        if (placement.holders[holder] != "station") continue;
-        const std::vector<Shard> shards = placement.shards_of(static_cast<int32_t>(holder));
-        K3POD_ASSIGN(local.store, ExpertStore::load(model.checkpoint, model.config, model.release,
-                                                    shards, [&](int64_t done, int64_t total) {
-                                                        board.update("own experts", done, total);
-                                                    }));
-        local.runner = std::make_unique<ExpertRunner>(*local.store, max_rows);
-        ExpertResidence(metrics).show(*local.store);
-        board.finish();
-        log::info(fmt::format("own experts: {}", describe_load(*local.store)));
-    }
-    return local;
+FrameWork frame_work(ExpertTier* tier) {
+    if (tier == nullptr) return {};
+    return [tier](int32_t layer, int32_t rows, std::span<const Bf16> latents,
+                  std::span<const wire::WireEntry> entries,
+                  std::span<float> out) { return tier->run(layer, rows, latents, entries, out); };
 }
 
 // Everything a station consists of, built bottom up; members are destroyed top down.
@@ -168,8 +173,7 @@ class Station {
                                                     [this](int64_t done, int64_t total) {
                                                         board_.update("station", done, total);
                                                     }));
-        K3POD_ASSIGN(local_, load_local_experts(*model_, placement_, pod_.station.max_batch_tokens,
-                                                board_, metrics_));
+        K3POD_ASSIGN(local_, load_local_experts(pod_, *model_, placement_, board_, metrics_));
         board_.finish();
         const StateShape shape =
             state_shape(model_->config, pod_.station.max_num_seqs, capacity_.num_pages);
@@ -205,7 +209,7 @@ class Station {
         K3POD_ASSIGN(exchange_,
                      ExchangeClient::create(make_exchange_options(pod_, model_->config), placement_,
                                             make_transport_factory(pod_, pod_.station_device),
-                                            local_.runner.get(), clock_, metrics_,
+                                            frame_work(local_.get()), clock_, metrics_,
                                             [this](const std::string& node, const Status& why) {
                                                 supervisor_.on_data_plane_down(node, why);
                                             }));
@@ -265,7 +269,7 @@ class Station {
     GenerationDefaults defaults_;
     Placement placement_;
     std::optional<StationWeights> weights_;
-    LocalExperts local_;
+    std::unique_ptr<ExpertTier> local_;
     std::optional<StateStore> state_;
     std::unique_ptr<Model> network_;
     PodSupervisor supervisor_;

@@ -1,7 +1,6 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 
+#include "experts/check_frame.h"
 #include "k3pod/base/check.h"
 #include "k3pod/experts/expert_store.h"
 #include "k3pod/ops/mlp.h"
@@ -10,14 +9,12 @@ namespace k3pod {
 
 struct ExpertRunner::Impl {
     const ExpertStore& store;
-    int32_t max_rows;
+    FrameBounds bounds;
     HostBuffer scratch;
     std::vector<ops::WeightedRow> rows;    // one for each entry
     std::vector<ops::ExpertGroup> groups;  // one for each shard that has entries
 
     Impl(const ExpertStore& expert_store, int32_t rows_limit);
-    size_t max_entries() const;
-    Status check_frame(int32_t frame_rows, std::span<const wire::WireEntry> entries) const;
     Status group_by_expert(int32_t layer, std::span<const wire::WireEntry> entries);
 };
 
@@ -45,49 +42,17 @@ Extent extent_of(const ExpertStore& store) {
 
 }  // namespace
 
-size_t ExpertRunner::Impl::max_entries() const {
-    return static_cast<size_t>(max_rows) * static_cast<size_t>(store.config().top_k);
-}
-
 ExpertRunner::Impl::Impl(const ExpertStore& expert_store, int32_t rows_limit)
-    : store(expert_store), max_rows(rows_limit) {
+    : store(expert_store), bounds{rows_limit, expert_store.config().top_k} {
     K3POD_CHECK(rows_limit > 0, "an expert runner needs room for at least one row");
     const Extent extent = extent_of(store);
     const int64_t floats =
         ops::grouped_experts_scratch_floats(store.config().latent, extent.max_width);
     scratch = HostBuffer(floats * static_cast<int64_t>(sizeof(float)));
-    rows.reserve(max_entries());
+    const auto max_entries = static_cast<size_t>(bounds.max_entries());
+    rows.reserve(max_entries);
     const auto num_experts = static_cast<size_t>(store.config().num_experts);
-    groups.reserve(std::min(max_entries(), num_experts) * extent.max_shards);
-}
-
-// Entries come off a wire: what is wrong with them is an answer, not an abort.
-Status ExpertRunner::Impl::check_frame(int32_t frame_rows,
-                                       std::span<const wire::WireEntry> entries) const {
-    if (frame_rows < 0 || frame_rows > max_rows) {
-        return invalid_argument(
-            fmt::format("frame has {} rows, the limit is {}", frame_rows, max_rows));
-    }
-    if (entries.size() > max_entries()) {
-        return invalid_argument(fmt::format("frame has {} entries, the limit is {} rows x top-{}",
-                                            entries.size(), max_rows, store.config().top_k));
-    }
-    for (size_t i = 0; i < entries.size(); ++i) {
-        const wire::WireEntry& entry = entries[i];
-        if (entry.row >= frame_rows) {
-            return invalid_argument(fmt::format("entry {} names row {} of a frame of {} rows", i,
-                                                entry.row, frame_rows));
-        }
-        if (i == 0) continue;
-        const wire::WireEntry& before = entries[i - 1];
-        if (std::pair(before.expert, before.row) >= std::pair(entry.expert, entry.row)) {
-            return invalid_argument(fmt::format(
-                "entry {} (expert {}, row {}) is not behind entry {} (expert {}, row {}): entries "
-                "must be sorted by expert, then row, none twice",
-                i, entry.expert, entry.row, i - 1, before.expert, before.row));
-        }
-    }
-    return Status::ok();
+    groups.reserve(std::min(max_entries, num_experts) * extent.max_shards);
 }
 
 Status ExpertRunner::Impl::group_by_expert(int32_t layer,
@@ -99,11 +64,7 @@ Status ExpertRunner::Impl::group_by_expert(int32_t layer,
         const uint16_t expert = entries[begin].expert;
         while (end < entries.size() && entries[end].expert == expert) ++end;
         const auto shards = store.find(layer, expert);
-        if (shards.empty()) {
-            return not_found(fmt::format(
-                "layer {} expert {} is not held here; the sender uses another placement", layer,
-                expert));
-        }
+        if (shards.empty()) return expert_not_held(layer, expert);
         for (const ExpertShardWeights& shard : shards) {
             groups.push_back({.w1 = shard.w1.view(),
                               .w3 = shard.w3.view(),
@@ -120,7 +81,7 @@ ExpertRunner::~ExpertRunner() = default;
 
 Status ExpertRunner::run(int32_t layer, int32_t rows, std::span<const Bf16> latents,
                          std::span<const wire::WireEntry> entries, std::span<float> out) {
-    K3POD_TRY(impl_->check_frame(rows, entries));
+    K3POD_TRY(check_frame(impl_->bounds, rows, entries));
     K3POD_TRY(impl_->group_by_expert(layer, entries));
     const ModelConfig& config = impl_->store.config();
     auto* scratch = reinterpret_cast<float*>(impl_->scratch.data());

@@ -56,7 +56,8 @@ struct HandOffCombineArgs {
     const float* local = nullptr;
     float* out = nullptr;  // [rows, L], device, overwritten; padding becomes zero
 };
-// Waits for every part, then out = local + part 0 + part 1 + ..., fp32, in this order.
+// Waits for every part, then out = local + part 0 + part 1 + ..., fp32, in this order. Whatever the
+// rows, it waits on few SMs, so that experts on the same GPU can work meanwhile.
 Status hand_off_combine(const HandOffCombineArgs& args, CudaStream stream);
 
 }  // namespace k3pod::kernels
