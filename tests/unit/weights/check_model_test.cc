@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -179,7 +180,7 @@ std::string verdict_on_layer_3_as_bf16(const json& ignore) {
     return verdict_on([&](EditableCheckpoint& c) {
         for (const char* proj :
              {"q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "g_proj", "o_proj"}) {
-            store_as_bf16(c, std::string(kLayer3) + "self_attn." + proj);
+            store_as_bf16(c, fmt::format("{}self_attn.{}", kLayer3, proj));
         }
         c.config["quantization_config"]["ignore"] = ignore;
     });
