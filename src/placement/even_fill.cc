@@ -2,57 +2,16 @@
 
 #include <algorithm>
 #include <numeric>
-#include <set>
 
+#include "deck.h"
 #include "k3pod/placement/placement.h"
-#include "tiling.h"
 
-// Experts are dealt like cards. The card is a grain of an expert's width: all of it (whole) or
-// kSliceMultiple columns (sliced). First every holder's number of grains is fixed, then the grains
-// of all experts are dealt in order, so that each holder's share of any run of experts, and hence
-// of any layer, is close to its share of all.
+// First every holder's number of grains is fixed, then the grains of all experts are dealt in
+// order, so that each holder's share of any run of experts, and hence of any layer, is close to its
+// share of all.
 
 namespace k3pod {
 namespace {
-
-constexpr int64_t kMaxBytesPerColumn = 1 << 20;
-
-struct Deck {
-    int32_t grain_columns;
-    int64_t grain_bytes;
-    int64_t grains_per_expert;
-    int64_t num_experts;  // of all layers
-    int64_t num_grains() const { return grains_per_expert * num_experts; }
-};
-
-Status check_arguments(const PlacementShape& shape, std::span<const HolderBudget> budgets) {
-    K3POD_TRY(check_counts(shape.first_layer, shape.num_layers, shape.num_experts, shape.width));
-    if (shape.bytes_per_column < 1 || shape.bytes_per_column > kMaxBytesPerColumn) {
-        return invalid_argument(fmt::format("bytes_per_column: found {}, expected 1 to {}",
-                                            shape.bytes_per_column, kMaxBytesPerColumn));
-    }
-    if (budgets.empty()) return invalid_argument("no node can hold experts: name at least one");
-    std::set<std::string_view> seen;
-    for (const HolderBudget& holder : budgets) {
-        if (holder.name.empty()) return invalid_argument("a node that holds experts has no name");
-        if (!seen.insert(holder.name).second) {
-            return invalid_argument(fmt::format("node {} is there twice", holder.name));
-        }
-        if (holder.budget_bytes < 0) {
-            return invalid_argument(fmt::format("node {}: budget of {} bytes, expected 0 or more",
-                                                holder.name, holder.budget_bytes));
-        }
-    }
-    return Status::ok();
-}
-
-Deck make_deck(const PlacementShape& shape, PlacementMode mode) {
-    const int32_t columns = mode == PlacementMode::kWhole ? shape.width : kSliceMultiple;
-    return {.grain_columns = columns,
-            .grain_bytes = columns * shape.bytes_per_column,
-            .grains_per_expert = shape.width / columns,
-            .num_experts = int64_t{shape.num_layers} * shape.num_experts};
-}
 
 // `total` split as evenly as the capacities allow; they hold at least `total` together. From the
 // smallest capacity up, each takes its part of what is left, or all it can.
@@ -110,7 +69,7 @@ Status too_small(const Deck& deck, std::span<const HolderBudget> budgets,
                     deck.num_grains() * deck.grain_bytes, held * deck.grain_bytes,
                     (deck.num_grains() - held) * deck.grain_bytes);
     for (size_t i = 0; i < budgets.size(); ++i) {
-        const int64_t needed = fair[i] * deck.grain_bytes;
+        const int64_t needed = deck.budget_for(fair[i]);
         message += fmt::format("; {} needs {}, budget {}, short by {}", budgets[i].name, needed,
                                budgets[i].budget_bytes,
                                std::max<int64_t>(needed - budgets[i].budget_bytes, 0));
@@ -143,8 +102,7 @@ Result<Placement> place_evenly(const PlacementShape& shape, std::span<const Hold
     std::vector<int64_t> capacities;
     int64_t held = 0;
     for (const HolderBudget& holder : budgets) {
-        const int64_t fits = holder.budget_bytes / deck.grain_bytes;
-        capacities.push_back(std::min(fits, deck.num_grains()));
+        capacities.push_back(deck.capacity(holder.budget_bytes));
         held += capacities.back();
     }
     if (held < deck.num_grains()) return too_small(deck, budgets, capacities);

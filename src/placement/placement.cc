@@ -16,6 +16,8 @@ constexpr int32_t kMaxLayers = 1 << 10;
 constexpr int32_t kMaxExperts = 1 << 16;
 constexpr int32_t kMaxWidth = 1 << 16;
 
+constexpr std::string_view kStation = "station";
+
 Status check_field(std::string_view name, int32_t value, int32_t min, int32_t max) {
     if (value >= min && value <= max) return Status::ok();
     return invalid_argument(fmt::format("{}: found {}, expected {} to {}", name, value, min, max));
@@ -95,6 +97,45 @@ Status check_budget(const std::string& holder, int64_t held_bytes,
                     holder, held_bytes, budget->budget_bytes, held_bytes - budget->budget_bytes));
 }
 
+// New holder numbers; neighbours that come to one holder become one slice.
+void renumber(std::vector<PlacedSlice>& slices, std::span<const int32_t> new_idx) {
+    std::vector<PlacedSlice> out;
+    for (PlacedSlice slice : slices) {
+        slice.holder = new_idx[static_cast<size_t>(slice.holder)];
+        if (!out.empty() && out.back().holder == slice.holder) {
+            out.back().end = slice.end;
+        } else {
+            out.push_back(slice);
+        }
+    }
+    slices = std::move(out);
+}
+
+Status check_replicas(const Placement& placement) {
+    const Replica* last = nullptr;
+    for (const Replica& replica : placement.replicas) {
+        const auto refuse = [&](const std::string& what) {
+            return invalid_argument(fmt::format("replica of layer {}, expert {}: {}", replica.layer,
+                                                replica.expert, what));
+        };
+        const int32_t end_layer = placement.first_layer + placement.num_layers;
+        if (replica.layer < placement.first_layer || replica.layer >= end_layer) {
+            return refuse(fmt::format("layers are {} to {}", placement.first_layer, end_layer - 1));
+        }
+        if (replica.expert < 0 || replica.expert >= placement.num_experts) {
+            return refuse(fmt::format("experts are 0 to {}", placement.num_experts - 1));
+        }
+        if (last != nullptr &&
+            std::pair(last->layer, last->expert) > std::pair(replica.layer, replica.expert)) {
+            return refuse("replicas are sorted by layer and expert, it comes too late");
+        }
+        const Status status = check_slices(placement, replica.slices);
+        if (!status) return refuse(status.message());
+        last = &replica;
+    }
+    return Status::ok();
+}
+
 }  // namespace
 
 std::span<const PlacedSlice> Placement::of(int32_t layer, int32_t expert) const {
@@ -127,6 +168,29 @@ Status check_counts(int32_t first_layer, int32_t num_layers, int32_t num_experts
         fmt::format("width: found {}, expected a multiple of {}", width, kSliceMultiple));
 }
 
+bool is_station_tier(std::string_view holder) {
+    return holder == kStation || holder.starts_with(fmt::format("{}.", kStation));
+}
+
+Placement runtime_placement(const Placement& placement) {
+    Placement out = placement;
+    out.replicas.clear();
+    out.holders.clear();
+    std::vector<int32_t> new_idx;
+    int32_t station_idx = -1;
+    for (const std::string& name : placement.holders) {
+        const auto next_idx = static_cast<int32_t>(out.holders.size());
+        const bool is_tier = is_station_tier(name);
+        const bool is_known = is_tier && station_idx >= 0;
+        new_idx.push_back(is_known ? station_idx : next_idx);
+        if (is_known) continue;
+        if (is_tier) station_idx = next_idx;
+        out.holders.push_back(is_tier ? std::string(kStation) : name);
+    }
+    for (auto& slices : out.slices) renumber(slices, new_idx);
+    return out;
+}
+
 Status check_tiling(const Placement& placement) {
     K3POD_TRY(check_counts(placement.first_layer, placement.num_layers, placement.num_experts,
                            placement.width));
@@ -143,22 +207,29 @@ Status check_tiling(const Placement& placement) {
         const size_t layer = static_cast<size_t>(placement.first_layer) + i / num_experts;
         return status.with_context(fmt::format("layer {}, expert {}", layer, i % num_experts));
     }
-    return Status::ok();
+    return check_replicas(placement);
+}
+
+std::vector<int64_t> held_bytes(const Placement& placement, const PlacementShape& shape) {
+    std::vector<int64_t> bytes(placement.holders.size(), 0);
+    const auto add = [&](std::span<const PlacedSlice> slices) {
+        for (const PlacedSlice& slice : slices) {
+            bytes[static_cast<size_t>(slice.holder)] +=
+                (slice.end - slice.begin) * shape.bytes_per_column + shape.bytes_per_shard;
+        }
+    };
+    for (const auto& slices : placement.slices) add(slices);
+    for (const Replica& replica : placement.replicas) add(replica.slices);
+    return bytes;
 }
 
 Status check_placement(const Placement& placement, const PlacementShape& shape,
                        std::span<const HolderBudget> budgets) {
     K3POD_TRY(check_shape(placement, shape));
     K3POD_TRY(check_tiling(placement));
-    std::vector<int64_t> held_columns(placement.holders.size(), 0);
-    for (const auto& slices : placement.slices) {
-        for (const PlacedSlice& slice : slices) {
-            held_columns[static_cast<size_t>(slice.holder)] += slice.end - slice.begin;
-        }
-    }
-    for (size_t holder = 0; holder < held_columns.size(); ++holder) {
-        K3POD_TRY(check_budget(placement.holders[holder],
-                               held_columns[holder] * shape.bytes_per_column, budgets));
+    const std::vector<int64_t> held = held_bytes(placement, shape);
+    for (size_t holder = 0; holder < held.size(); ++holder) {
+        K3POD_TRY(check_budget(placement.holders[holder], held[holder], budgets));
     }
     return Status::ok();
 }

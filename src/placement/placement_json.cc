@@ -1,23 +1,18 @@
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <simdjson.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <limits>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "json_reader.h"
 #include "k3pod/placement/placement.h"
 #include "tiling.h"
 
 namespace k3pod {
 namespace {
-
-using simdjson::dom::element;
 
 constexpr std::string_view kFormat = "k3pod-placement-1";
 
@@ -34,64 +29,23 @@ void append_expert(fmt::memory_buffer& out, std::span<const PlacedSlice> slices)
     out.append(std::string_view(slices.empty() ? "[]" : "]"));
 }
 
-std::string printed(element value) {
-    constexpr size_t kMaxChars = 60;
-    std::string text = simdjson::minify(value);
-    if (text.size() <= kMaxChars) return text;
-    size_t cut = kMaxChars;
-    while ((static_cast<unsigned char>(text[cut]) & 0xc0u) == 0x80u) --cut;  // whole characters
-    return text.substr(0, cut) + "...";
-}
-
-Status unexpected(element found, std::string_view expected) {
-    return invalid_argument(fmt::format("found {}, expected {}", printed(found), expected));
-}
-
-using Fields = std::map<std::string_view, element>;
-
-// Every key of kKeys once and no other.
-Result<Fields> split_fields(element document) {
-    constexpr std::string_view kKeys[] = {"format",      "epoch", "first_layer", "num_layers",
-                                          "num_experts", "width", "holders",     "layers"};
-    simdjson::dom::object object;
-    if (document.get(object)) return unexpected(document, "an object");
-    Fields fields;
-    for (const auto member : object) {
-        if (std::find(std::begin(kKeys), std::end(kKeys), member.key) == std::end(kKeys)) {
-            return invalid_argument(fmt::format("unknown field \"{}\", expected one of {}",
-                                                member.key.substr(0, 60), fmt::join(kKeys, ", ")));
-        }
-        if (!fields.emplace(member.key, member.value).second) {
-            return invalid_argument(fmt::format("field {} is there twice", member.key));
-        }
+void append_replicas(fmt::memory_buffer& out, std::span<const Replica> replicas) {
+    if (replicas.empty()) return;
+    const char* separator = ",\n\"replicas\": [";
+    for (const Replica& replica : replicas) {
+        fmt::format_to(std::back_inserter(out), "{}\n[{},{},", separator, replica.layer,
+                       replica.expert);
+        append_expert(out, replica.slices);
+        out.push_back(']');
+        separator = ",";
     }
-    for (const std::string_view key : kKeys) {
-        if (fields.count(key) != 0) continue;
-        return invalid_argument(fmt::format("field {} is missing", key));
-    }
-    return fields;
+    out.append(std::string_view("\n]"));
 }
 
-template <class T>
-Status read_integer(element value, T& out) {
-    constexpr int64_t kMax = std::numeric_limits<T>::max();
-    int64_t number = 0;
-    if (value.get(number) || number < 0 || number > kMax) {
-        return unexpected(value, fmt::format("an integer from 0 to {}", kMax));
-    }
-    out = static_cast<T>(number);
-    return Status::ok();
-}
-
-template <class T>
-Status read_integer(const Fields& fields, std::string_view key, T& out) {
-    return read_integer(fields.at(key), out).with_context(key);
-}
-
-Status read_holders(element value, std::vector<std::string>& out) {
+Status read_holders(JsonValue value, std::vector<std::string>& out) {
     simdjson::dom::array list;
     if (value.get(list)) return unexpected(value, "a list of node names");
-    for (const element item : list) {
+    for (const JsonValue item : list) {
         std::string_view name;
         if (item.get(name)) return unexpected(item, "the name of a node");
         out.emplace_back(name);
@@ -100,10 +54,10 @@ Status read_holders(element value, std::vector<std::string>& out) {
 }
 
 // [[begin, end, holder], ...]
-Status read_expert(element value, std::vector<PlacedSlice>& out) {
+Status read_expert(JsonValue value, std::vector<PlacedSlice>& out) {
     simdjson::dom::array list;
     if (value.get(list)) return unexpected(value, "a list of slices");
-    for (const element item : list) {
+    for (const JsonValue item : list) {
         simdjson::dom::array numbers;
         if (item.get(numbers) || numbers.size() != 3) {
             return unexpected(item, "[begin, end, holder]");
@@ -111,13 +65,13 @@ Status read_expert(element value, std::vector<PlacedSlice>& out) {
         PlacedSlice& slice = out.emplace_back();
         int32_t* const parts[] = {&slice.begin, &slice.end, &slice.holder};
         int32_t* const* part = parts;
-        for (const element number : numbers) K3POD_TRY(read_integer(number, **part++));
+        for (const JsonValue number : numbers) K3POD_TRY(read_integer(number, **part++));
     }
     return Status::ok();
 }
 
 // layers[layer][expert] is a list of slices.
-Status read_layers(element value, Placement& placement) {
+Status read_layers(JsonValue value, Placement& placement) {
     const auto num_layers = static_cast<size_t>(placement.num_layers);
     const auto num_experts = static_cast<size_t>(placement.num_experts);
     simdjson::dom::array layers;
@@ -125,14 +79,14 @@ Status read_layers(element value, Placement& placement) {
         return unexpected(value, fmt::format("a list of {} layers", num_layers));
     }
     int32_t layer_id = placement.first_layer;
-    for (const element layer : layers) {
+    for (const JsonValue layer : layers) {
         simdjson::dom::array experts;
         if (layer.get(experts) || experts.size() != num_experts) {
             return unexpected(layer, fmt::format("a list of {} experts", num_experts))
                 .with_context(fmt::format("layer {}", layer_id));
         }
         int32_t expert_id = 0;
-        for (const element expert : experts) {
+        for (const JsonValue expert : experts) {
             const Status status = read_expert(expert, placement.slices.emplace_back());
             if (!status) {
                 return status.with_context(fmt::format("layer {}, expert {}", layer_id, expert_id));
@@ -144,13 +98,32 @@ Status read_layers(element value, Placement& placement) {
     return Status::ok();
 }
 
-Result<Placement> read_document(element document) {
-    K3POD_ASSIGN(const Fields fields, split_fields(document));
-    std::string_view format;
-    if (fields.at("format").get(format) || format != kFormat) {
-        return unexpected(fields.at("format"), fmt::format("\"{}\"", kFormat))
-            .with_context("format");
+// [layer, expert, [[begin, end, holder], ...]]
+Status read_replica(JsonValue value, Replica& out) {
+    simdjson::dom::array parts;
+    if (value.get(parts) || parts.size() != 3) {
+        return unexpected(value, "[layer, expert, slices]");
     }
+    K3POD_TRY(read_integer(parts.at(0).value_unsafe(), out.layer));
+    K3POD_TRY(read_integer(parts.at(1).value_unsafe(), out.expert));
+    return read_expert(parts.at(2).value_unsafe(), out.slices);
+}
+
+Status read_replicas(JsonValue value, std::vector<Replica>& out) {
+    simdjson::dom::array list;
+    if (value.get(list) || list.size() == 0) {
+        return unexpected(value, "a list of replicas; leave the field out when there are none");
+    }
+    for (const JsonValue item : list) K3POD_TRY(read_replica(item, out.emplace_back()));
+    return Status::ok();
+}
+
+Result<Placement> read_document(JsonValue document) {
+    constexpr std::string_view kKeys[] = {"format",      "epoch", "first_layer", "num_layers",
+                                          "num_experts", "width", "holders",     "layers"};
+    constexpr std::string_view kReplicas = "replicas";
+    K3POD_ASSIGN(const JsonFields fields, split_fields(document, kKeys, kReplicas));
+    K3POD_TRY(check_format(fields, kFormat));
     Placement placement;
     K3POD_TRY(read_integer(fields, "epoch", placement.epoch));
     K3POD_TRY(read_integer(fields, "first_layer", placement.first_layer));
@@ -161,6 +134,9 @@ Result<Placement> read_document(element document) {
                            placement.width));
     K3POD_TRY(read_holders(fields.at("holders"), placement.holders).with_context("holders"));
     K3POD_TRY(read_layers(fields.at("layers"), placement).with_context("layers"));
+    if (const auto replicas = fields.find(kReplicas); replicas != fields.end()) {
+        K3POD_TRY(read_replicas(replicas->second, placement.replicas).with_context(kReplicas));
+    }
     K3POD_TRY(check_tiling(placement));
     return placement;
 }
@@ -187,13 +163,15 @@ std::string to_json(const Placement& placement) {
         }
         out.push_back(']');
     }
-    fmt::format_to(to, "\n]\n}}\n");
+    fmt::format_to(to, "\n]");
+    append_replicas(out, placement.replicas);
+    fmt::format_to(to, "\n}}\n");
     return fmt::to_string(out);
 }
 
 Result<Placement> parse_placement(std::string_view json) {
     simdjson::dom::parser parser;
-    element document;
+    JsonValue document;
     if (const auto error = parser.parse(json.data(), json.size()).get(document)) {
         return invalid_argument(fmt::format("not valid JSON: {}", simdjson::error_message(error)));
     }

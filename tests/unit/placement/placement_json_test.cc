@@ -78,7 +78,7 @@ TEST(PlacementJson, refuses_fields_that_are_unknown_missing_or_repeated) {
     EXPECT_EQ(
         refusal_of("\"epoch\"", "\"epok\""),
         "invalid_argument: unknown field \"epok\", expected one of format, epoch, first_layer, "
-        "num_layers, num_experts, width, holders, layers");
+        "num_layers, num_experts, width, holders, layers, replicas");
     EXPECT_EQ(refusal_of("\"width\": 128,\n", ""), "invalid_argument: field width is missing");
     EXPECT_EQ(refusal_of("\"width\": 128,", "\"width\": 128, \"width\": 128,"),
               "invalid_argument: field width is there twice");
