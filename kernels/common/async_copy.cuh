@@ -1,5 +1,6 @@
 #pragma once
-// Copies from global to shared memory that run while the threads work on something else.
+// Copies of 16 bytes from global to shared memory that run while the threads work on something
+// else.
 
 #include <cuda_runtime.h>
 
@@ -11,7 +12,7 @@ __device__ inline uint32_t shared_address(const void* p) {
     return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
 
-// Starts copying 16 bytes, both ends aligned to 16; zeros instead where !is_there, without reading.
+// Starts a copy, both ends aligned to 16; zeros instead where !is_there, without reading.
 __device__ inline void copy_async(void* shared, const void* global, bool is_there) {
     const int bytes = is_there ? 16 : 0;
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)),
