@@ -1,0 +1,92 @@
+#pragma once
+// Makers of keys: each binds one key to one field, given as a function from section to field.
+
+#include <fmt/format.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "keys.h"
+
+namespace k3pod {
+
+inline std::string quoted(const std::string& text) {
+    std::string out = "\"";
+    for (const char c : text) {
+        if (c == '"' || c == '\\') out += '\\';
+        out += c;
+    }
+    return out + "\"";
+}
+
+inline Status wrong_type(const KeyValue& value, const char* expected) {
+    return invalid_argument(fmt::format("{} is not {}", value.text, expected));
+}
+
+template <class Section, class Field>
+Key<Section> text_key(std::string name, Field field, bool required = false) {
+    return {std::move(name), required,
+            [field](const KeyValue& v, Section& s) -> Status {
+                if (v.type != KeyValue::Type::kString) return wrong_type(v, "a string");
+                if (v.text.empty())
+                    return invalid_argument("must not be empty; leave the key out instead");
+                field(s) = v.text;
+                return Status::ok();
+            },
+            [field](const Section& s) {
+                const std::string text = field(const_cast<Section&>(s));
+                return text.empty() ? std::string() : quoted(text);
+            }};
+}
+
+template <class Section, class Field>
+Key<Section> integer_key(std::string name, Field field, int64_t low, int64_t high,
+                         bool required = false) {
+    return {
+        std::move(name), required,
+        [field, low, high](const KeyValue& v, Section& s) -> Status {
+            if (v.type != KeyValue::Type::kInteger) return wrong_type(v, "a whole number");
+            if (v.integer < low || v.integer > high) {
+                return invalid_argument(
+                    fmt::format("{} is outside {} to {}", v.integer, low, high));
+            }
+            using Value = std::remove_reference_t<decltype(field(s))>;
+            field(s) = static_cast<Value>(v.integer);
+            return Status::ok();
+        },
+        [field](const Section& s) { return fmt::format("{}", field(const_cast<Section&>(s))); }};
+}
+
+template <class E>
+using Choices = std::vector<std::pair<std::string, E>>;
+
+template <class Section, class E, class Field>
+Key<Section> choice_key(std::string name, Field field, Choices<E> choices) {
+    return {std::move(name), false,
+            [field, choices](const KeyValue& v, Section& s) -> Status {
+                std::string all;
+                for (const auto& [word, value] : choices) {
+                    if (v.type == KeyValue::Type::kString && v.text == word) {
+                        field(s) = value;
+                        return Status::ok();
+                    }
+                    all += (all.empty() ? "" : ", ") + quoted(word);
+                }
+                return invalid_argument(fmt::format("{} is not one of {}", quoted(v.text), all));
+            },
+            [field, choices](const Section& s) {
+                for (const auto& [word, value] : choices) {
+                    if (field(const_cast<Section&>(s)) == value) return quoted(word);
+                }
+                return std::string();
+            }};
+}
+
+}  // namespace k3pod
+
+// The field of a section as such a function.
+#define K3POD_FIELD(section, expr) \
+    [](section & c) -> auto& {     \
+        return c.expr;             \
+    }
