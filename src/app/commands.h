@@ -2,7 +2,10 @@
 // The subcommands of the one binary. Each returns the process's exit status: 0 done, 1 failed with
 // a sentence on stderr, 2 wrong usage.
 
+#include <cstdint>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "k3pod/base/status.h"
 #include "k3pod/config/pod_config.h"
@@ -32,6 +35,29 @@ struct InspectOptions {
 };
 // Prints what lies in a checkpoint; fails where a node would refuse it.
 Status run_inspect(const InspectOptions& options);
+
+struct PlanOptions {
+    std::string config;               // a config.json; or
+    std::string checkpoint;           // a model folder; neither: the pod file's
+    std::vector<std::string> traces;  // popularity, besides [placement] traces
+    std::string mode, pack;           // instead of the pod file's; empty: not given
+    int32_t batch_tokens = 0;         // instead of the pod file's; 0: not given
+    std::string out, svg;             // files to write; empty: none
+    bool json = false;
+};
+// Prints what `pod` can hold, who holds what and how fast that is. 0 done, 1 failed, 2 the experts
+// do not fit (the report says by how much).
+int run_plan(PodConfig pod, const PlanOptions& options);
+
+struct StatusOptions {
+    std::string placement;  // what should be applied; empty: only that the nodes agree
+};
+// Prints the placement that a running pod applies, and fails where station, nodes and the file of
+// the options differ.
+Status run_status(const PodConfig& pod, const StatusOptions& options);
+
+// Where the station shows its placement.
+inline constexpr std::string_view kPlacementPath = "/v1/pod/placement";
 
 // "0.1.0+<commit>.Release"
 const std::string& build_id();

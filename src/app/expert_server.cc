@@ -21,6 +21,7 @@
 #include "k3pod/experts/expert_tier.h"
 #include "load_report.h"
 #include "model_folder.h"
+#include "pod_plan.h"
 #include "progress.h"
 #include "signals.h"
 
@@ -44,10 +45,13 @@ class ShardLoader final : public ControlHandler {
   public:
     using Report = std::function<void(const ServerReport&)>;
 
-    // Frames have at most max_rows rows.
-    ShardLoader(const ModelFolder& model, const ExpertConfig& node, int32_t max_rows,
-                ExchangeServer& exchange, MetricsRegistry& metrics, StopSignal& stop)
+    // `counted` is the format in which the pod file counts experts. Frames have at most max_rows
+    // rows.
+    ShardLoader(const ModelFolder& model, Release counted, const ExpertConfig& node,
+                int32_t max_rows, ExchangeServer& exchange, MetricsRegistry& metrics,
+                StopSignal& stop)
         : model_(model),
+          counted_(counted),
           stop_(stop),
           node_(node),
           max_rows_(max_rows),
@@ -141,13 +145,13 @@ class ShardLoader final : public ControlHandler {
         if (tier_ && shards_ == assignment.shards) return Status::ok();
         int64_t bytes = 0;
         for (const Shard& shard : assignment.shards) {
-            bytes += expert_shard_bytes(model_.config, model_.release, shard.end - shard.begin);
+            bytes += expert_shard_bytes(model_.config, counted_, shard.end - shard.begin);
         }
-        if (bytes > node_.expert_budget_bytes) {
+        if (bytes > node_.budget_bytes()) {
             return invalid_argument(
                 fmt::format("{} was given shards of {} bytes but its expert_budget is {}; raise it "
                             "or mend the placement",
-                            node_.name, bytes, node_.expert_budget_bytes));
+                            node_.name, bytes, node_.budget_bytes()));
         }
         tier_.reset();  // Memory is the plan: the old shards go before the new ones come.
         set_phase("loading");
@@ -202,6 +206,7 @@ class ShardLoader final : public ControlHandler {
     }
 
     const ModelFolder& model_;
+    const Release counted_;
     StopSignal& stop_;
     const ExpertConfig& node_;
     const int32_t max_rows_;
@@ -278,7 +283,8 @@ Status serve_node(const PodConfig& pod, const ExpertConfig& node, const ModelFol
     K3POD_ASSIGN(const auto exchange,
                  ExchangeServer::create(make_exchange_options(pod, model.config),
                                         make_transport_factory(pod, node.device), clock, metrics));
-    ShardLoader loader(model, node, pod.station.max_batch_tokens, *exchange, metrics, stop);
+    ShardLoader loader(model, counted_release(pod, model.release), node,
+                       pod.station.max_batch_tokens, *exchange, metrics, stop);
     K3POD_ASSIGN(const auto control,
                  ControlServer::start(node.control, make_identity(pod, model, node.name), loader));
     std::unique_ptr<HttpServer> http;
@@ -307,7 +313,7 @@ Status run_expert_server(const PodConfig& pod, const std::string& name) {
             fmt::format("--node {}: no [[expert]] of {} has that name; it has:{}", name,
                         pod.file.string(), known));
     }
-    K3POD_TRY(check_node(name, node->backend, node->expert_budget_bytes));
+    K3POD_TRY(check_node(name, node->backend, node->budget_bytes()));
     const auto model = open_model_folder(pod.model);
     if (!model) {
         NodeIdentity identity;

@@ -13,6 +13,7 @@
 
 #include "commands.h"
 #include "k3pod/experts/expert_tier.h"
+#include "pod_plan.h"
 
 namespace k3pod {
 namespace {
@@ -43,28 +44,6 @@ uint64_t fingerprint_of(const std::string& config_text, const Checkpoint& checkp
 
 int64_t physical_memory_bytes() {
     return int64_t{sysconf(_SC_PHYS_PAGES)} * int64_t{sysconf(_SC_PAGESIZE)};
-}
-
-std::vector<HolderBudget> budgets_of(const PodConfig& pod) {
-    std::vector<HolderBudget> budgets;
-    if (pod.station.expert_budget_bytes > 0) {
-        budgets.push_back({"station", pod.station.expert_budget_bytes});
-    }
-    for (const ExpertConfig& expert : pod.experts) {
-        budgets.push_back({expert.name, expert.expert_budget_bytes});
-    }
-    return budgets;
-}
-
-PlacementShape placement_shape(const ModelFolder& model) {
-    PlacementShape shape;
-    shape.first_layer = model.config.first_dense_layers;
-    shape.num_layers = model.config.num_moe_layers();
-    shape.num_experts = model.config.num_experts;
-    shape.width = model.config.moe_intermediate;
-    shape.bytes_per_column =
-        expert_shard_bytes(model.config, model.release, shape.width) / shape.width;
-    return shape;
 }
 
 }  // namespace
@@ -122,14 +101,17 @@ Status check_node(const std::string& node, Backend backend, int64_t budget_bytes
 }
 
 Result<Placement> make_placement(const PodConfig& pod, const ModelFolder& model) {
-    const PlacementShape shape = placement_shape(model);
-    const std::vector<HolderBudget> budgets = budgets_of(pod);
+    const PlanModel plan_model{model.config,
+                               count_model_bytes(model.checkpoint, model.config, model.release)};
     if (pod.placement.file.empty()) {
-        const auto mode = pod.placement.sliced ? PlacementMode::kSliced : PlacementMode::kWhole;
-        return place_evenly(shape, budgets, mode, /*epoch=*/1);
+        K3POD_ASSIGN(PodPlan plan, plan_pod(pod, plan_model));
+        if (!plan.placement) return does_not_fit(plan);
+        return std::move(*plan.placement);
     }
     K3POD_ASSIGN(Placement placement, read_placement(pod.placement.file));
-    const Status checked = check_placement(placement, shape, budgets);
+    K3POD_ASSIGN(const std::vector<MemoryPlan> memories, plan_memories(pod, plan_model));
+    const Status checked =
+        check_placement(placement, placement_shape(pod, plan_model), budgets_of(memories));
     if (!checked) return checked.with_context(pod.placement.file.string());
     return placement;
 }

@@ -38,7 +38,7 @@ Result<GenerationDefaults> read_generation_defaults(const std::filesystem::path&
 // the back end keeps experts in.
 Status check_node(const std::string& node, Backend backend, int64_t budget_bytes);
 
-// From the pod file's placement file, or an even fill under the budgets.
+// From the pod file's placement file, or planned.
 Result<Placement> make_placement(const PodConfig& pod, const ModelFolder& model);
 
 NodeIdentity make_identity(const PodConfig& pod, const ModelFolder& model, const std::string& node);

@@ -22,6 +22,7 @@
 #include "k3pod/tokenizer/tokenizer.h"
 #include "load_report.h"
 #include "model_folder.h"
+#include "pod_plan.h"
 #include "pod_supervisor.h"
 #include "progress.h"
 #include "signals.h"
@@ -29,14 +30,21 @@
 namespace k3pod {
 namespace {
 
-// Answers 503 until the API is there, so that probes see "loading" from the first second on.
+// Answers 503 until the API is there, so that probes see "loading" from the first second on. The
+// placement is there as soon as it is known.
 class Door {
   public:
     void handle(HttpRequest request, std::shared_ptr<HttpReply> reply) {
         OpenAiApi* api = nullptr;
+        std::shared_ptr<const std::string> placement;
         {
             const std::lock_guard lock(mutex_);
             api = api_;
+            placement = placement_;
+        }
+        if (placement != nullptr && request.path == kPlacementPath && is_read(request)) {
+            reply->send({.body = *placement});
+            return;
         }
         if (api != nullptr) {
             api->handle(std::move(request), std::move(reply));
@@ -53,33 +61,22 @@ class Door {
         const std::lock_guard lock(mutex_);
         api_ = &api;
     }
+    // From now on anyone may read who holds what.
+    void show(const Placement& placement) {
+        auto text = std::make_shared<const std::string>(to_json(placement));
+        const std::lock_guard lock(mutex_);
+        placement_ = std::move(text);
+    }
 
   private:
+    static bool is_read(const HttpRequest& request) {
+        return request.method == "GET" || request.method == "HEAD";
+    }
+
     std::mutex mutex_;
     OpenAiApi* api_ = nullptr;
+    std::shared_ptr<const std::string> placement_;  // shared with answers under way
 };
-
-// Prompt + output limits and pool sizes after the pod file's zeros are filled in.
-struct Capacity {
-    int32_t max_model_len = 0;
-    int32_t num_pages = 0;
-};
-
-Result<Capacity> size_capacity(const PodConfig& pod, const ModelConfig& config) {
-    Capacity capacity;
-    capacity.max_model_len =
-        pod.station.max_model_len > 0 ? pod.station.max_model_len : config.max_position_embeddings;
-    if (capacity.max_model_len > config.max_position_embeddings) {
-        return invalid_argument(fmt::format(
-            "[station] max_model_len {} is over the model's max_position_embeddings {}; lower it",
-            capacity.max_model_len, config.max_position_embeddings));
-    }
-    const int64_t tokens = pod.station.kv_tokens > 0
-                               ? pod.station.kv_tokens
-                               : int64_t{pod.station.max_num_seqs} * capacity.max_model_len;
-    capacity.num_pages = static_cast<int32_t>((tokens + kPageTokens - 1) / kPageTokens);
-    return capacity;
-}
 
 EngineOptions make_engine_options(const PodConfig& pod, const Capacity& capacity) {
     EngineOptions options;
@@ -164,7 +161,13 @@ class Station {
         K3POD_ASSIGN(tokenizer_, Tokenizer::load(pod_.model, model_->config.vocab));
         K3POD_ASSIGN(wording_, read_chat_wording(pod_.model));
         K3POD_ASSIGN(defaults_, read_generation_defaults(pod_.model));
-        K3POD_ASSIGN(placement_, make_placement(pod_, *model_));
+        K3POD_ASSIGN(const Placement planned, make_placement(pod_, *model_));
+        door_.show(planned);
+        if (!planned.replicas.empty()) {
+            log::info(fmt::format("the placement has {} replicas, which this version leaves out",
+                                  planned.replicas.size()));
+        }
+        placement_ = runtime_placement(planned);
         return Status::ok();
     }
 
@@ -267,7 +270,7 @@ class Station {
     std::unique_ptr<Tokenizer> tokenizer_;
     ChatWording wording_;
     GenerationDefaults defaults_;
-    Placement placement_;
+    Placement placement_;  // as served: the station's tiers are one holder
     std::optional<StationWeights> weights_;
     std::unique_ptr<ExpertTier> local_;
     std::optional<StateStore> state_;

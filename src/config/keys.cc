@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
+#include "key_makers.h"
 #include "values.h"
 
 namespace k3pod {
@@ -12,34 +14,41 @@ namespace {
 
 using Type = KeyValue::Type;
 
-std::string quoted(const std::string& text) {
-    std::string out = "\"";
-    for (const char c : text) {
-        if (c == '"' || c == '\\') out += '\\';
-        out += c;
-    }
-    return out + "\"";
-}
-
-Status wrong_type(const KeyValue& value, const char* expected) {
-    return invalid_argument(fmt::format("{} is not {}", value.text, expected));
-}
-
-// Each maker below binds one key to one field, given as a function from section to field.
-
 template <class Section, class Field>
-Key<Section> text_key(std::string name, Field field, bool required = false) {
-    return {std::move(name), required,
+Key<Section> file_key(std::string name, Field field) {
+    return {std::move(name), false,
             [field](const KeyValue& v, Section& s) -> Status {
-                if (v.type != Type::kString) return wrong_type(v, "a string");
-                if (v.text.empty())
-                    return invalid_argument("must not be empty; leave the key out instead");
+                if (v.type != Type::kString || v.text.empty()) return wrong_type(v, "a file name");
                 field(s) = v.text;
                 return Status::ok();
             },
             [field](const Section& s) {
-                const std::string text = field(const_cast<Section&>(s));
-                return text.empty() ? std::string() : quoted(text);
+                const std::string text = field(const_cast<Section&>(s)).string();
+                return text.empty() ? text : quoted(text);
+            }};
+}
+
+// ["a.json", "b.json"]
+template <class Section, class Field>
+Key<Section> files_key(std::string name, Field field) {
+    return {std::move(name), false,
+            [field](const KeyValue& v, Section& s) -> Status {
+                if (v.type != Type::kArray) return wrong_type(v, "a list of file names");
+                field(s).clear();
+                for (const auto& [unnamed, item] : v.members) {
+                    if (item.type != Type::kString || item.text.empty()) {
+                        return wrong_type(item, "a file name");
+                    }
+                    field(s).emplace_back(item.text);
+                }
+                return Status::ok();
+            },
+            [field](const Section& s) {
+                std::string list;
+                for (const auto& file : field(const_cast<Section&>(s))) {
+                    list += (list.empty() ? "" : ", ") + quoted(file.string());
+                }
+                return list.empty() ? list : "[" + list + "]";
             }};
 }
 
@@ -54,23 +63,6 @@ Key<Section> address_key(std::string name, Field field, bool required = false) {
 }
 
 template <class Section, class Field>
-Key<Section> integer_key(std::string name, Field field, int64_t low, int64_t high) {
-    return {
-        std::move(name), false,
-        [field, low, high](const KeyValue& v, Section& s) -> Status {
-            if (v.type != Type::kInteger) return wrong_type(v, "a whole number");
-            if (v.integer < low || v.integer > high) {
-                return invalid_argument(
-                    fmt::format("{} is outside {} to {}", v.integer, low, high));
-            }
-            using Value = std::remove_reference_t<decltype(field(s))>;
-            field(s) = static_cast<Value>(v.integer);
-            return Status::ok();
-        },
-        [field](const Section& s) { return fmt::format("{}", field(const_cast<Section&>(s))); }};
-}
-
-template <class Section, class Field>
 Key<Section> bytes_key(std::string name, Field field, bool required = false) {
     return {
         std::move(name), required,
@@ -82,6 +74,70 @@ Key<Section> bytes_key(std::string name, Field field, bool required = false) {
             return Status::ok();
         },
         [field](const Section& s) { return quoted(format_bytes(field(const_cast<Section&>(s)))); }};
+}
+
+// As bytes_key; 0 is "not given" and is not printed.
+template <class Section, class Field>
+Key<Section> optional_bytes_key(std::string name, Field field) {
+    Key<Section> key = bytes_key<Section>(std::move(name), field);
+    key.print = [field, print = key.print](const Section& s) {
+        return field(const_cast<Section&>(s)) == 0 ? std::string() : print(s);
+    };
+    return key;
+}
+
+template <class Section, class Field>
+Key<Section> bandwidth_key(std::string name, Field field) {
+    return {std::move(name), false,
+            [field](const KeyValue& v, Section& s) -> Status {
+                if (v.type != Type::kString) {
+                    return wrong_type(v, "a bandwidth such as \"231 GB/s\"");
+                }
+                K3POD_ASSIGN(field(s), parse_bandwidth(v.text));
+                return Status::ok();
+            },
+            [field](const Section& s) {
+                const int64_t value = field(const_cast<Section&>(s));
+                return value == 0 ? std::string() : quoted(format_bandwidth(value));
+            }};
+}
+
+constexpr std::string_view kReserveNameLetters = "abcdefghijklmnopqrstuvwxyz0123456789-_";
+
+Status read_reserve(const KeyValue& value, std::vector<ReserveLine>& out) {
+    if (value.type != Type::kTable) {
+        return wrong_type(value, "a table of named sizes such as { os = \"8 GiB\" }");
+    }
+    out.clear();
+    for (const auto& [name, bytes] : value.members) {
+        const bool is_plain = name.find_first_not_of(kReserveNameLetters) == std::string::npos;
+        if (name.empty() || !is_plain) {
+            return invalid_argument(
+                "the name of a line is made of lower-case letters, digits, - and _");
+        }
+        if (bytes.type != Type::kString && bytes.type != Type::kInteger) {
+            return wrong_type(bytes, "a size such as \"64 MiB\"").with_context(name);
+        }
+        const auto size = parse_bytes(bytes.text);
+        if (!size) return size.status().with_context(name);
+        out.push_back({name, *size});
+    }
+    return Status::ok();
+}
+
+// { os = "8 GiB", engine = "1 GiB" }
+template <class Section, class Field>
+Key<Section> reserve_key(std::string name, Field field) {
+    return {std::move(name), false,
+            [field](const KeyValue& v, Section& s) { return read_reserve(v, field(s)); },
+            [field](const Section& s) {
+                std::string lines;
+                for (const ReserveLine& line : field(const_cast<Section&>(s))) {
+                    lines += fmt::format("{}{} = {}", lines.empty() ? "" : ", ", line.name,
+                                         quoted(format_bytes(line.bytes)));
+                }
+                return lines.empty() ? lines : "{ " + lines + " }";
+            }};
 }
 
 template <class Section, class Field>
@@ -101,40 +157,49 @@ Key<Section> duration_key(std::string name, Field field, Nanoseconds low) {
             }};
 }
 
-template <class E>
-using Choices = std::vector<std::pair<std::string, E>>;
-
-template <class Section, class E, class Field>
-Key<Section> choice_key(std::string name, Field field, Choices<E> choices) {
-    return {std::move(name), false,
-            [field, choices](const KeyValue& v, Section& s) -> Status {
-                std::string all;
-                for (const auto& [word, value] : choices) {
-                    if (v.type == Type::kString && v.text == word) {
-                        field(s) = value;
-                        return Status::ok();
-                    }
-                    all += (all.empty() ? "" : ", ") + quoted(word);
-                }
-                return invalid_argument(fmt::format("{} is not one of {}", quoted(v.text), all));
-            },
-            [field, choices](const Section& s) {
-                for (const auto& [word, value] : choices) {
-                    if (field(const_cast<Section&>(s)) == value) return quoted(word);
-                }
-                return std::string();
-            }};
-}
-
 const Choices<Backend> kBackends{{"cpu", Backend::kCpu}, {"cuda", Backend::kCuda}};
 constexpr int64_t kInt32Max = std::numeric_limits<int32_t>::max();
 
 }  // namespace
 
-#define K3POD_FIELD(section, expr) \
-    [](section & c) -> auto& {     \
-        return c.expr;             \
-    }
+namespace {
+
+// `keys` and those of a memory, which Section is.
+template <class Section>
+std::vector<Key<Section>> with_memory_keys(std::vector<Key<Section>> keys) {
+    keys.push_back(optional_bytes_key<Section>("memory", K3POD_FIELD(Section, memory_bytes)));
+    keys.push_back(reserve_key<Section>("reserve", K3POD_FIELD(Section, reserve)));
+    keys.push_back(
+        bandwidth_key<Section>("bandwidth", K3POD_FIELD(Section, bandwidth_bytes_per_s)));
+    keys.push_back(
+        optional_bytes_key<Section>("expert_budget", K3POD_FIELD(Section, expert_budget_bytes)));
+    return keys;
+}
+
+// [station.hbm] and [station.host], read as one value; to_toml prints them as sections.
+template <class Field>
+Key<PodConfig> tier_key(std::string name, Field field) {
+    return {std::move(name), false,
+            [field](const KeyValue& v, PodConfig& c) -> Status {
+                if (v.type != Type::kTable) return wrong_type(v, "a section");
+                for (const auto& [member, value] : v.members) {
+                    const auto at = std::find_if(tier_keys().begin(), tier_keys().end(),
+                                                 [&](const auto& k) { return k.name == member; });
+                    if (at == tier_keys().end()) {
+                        return invalid_argument(fmt::format(
+                            "unknown key '{}'; a tier has memory, reserve, bandwidth and "
+                            "expert_budget",
+                            member));
+                    }
+                    const Status read = at->read(value, field(c));
+                    if (!read) return read.with_context(member);
+                }
+                return Status::ok();
+            },
+            [](const PodConfig&) { return std::string(); }};
+}
+
+}  // namespace
 
 const std::vector<Key<PodConfig>>& pod_keys() {
     static const std::vector<Key<PodConfig>> kKeys{
@@ -156,7 +221,10 @@ const std::vector<Key<PodConfig>>& station_keys() {
         choice_key<PodConfig>("backend", K3POD_FIELD(PodConfig, station.backend), kBackends),
         text_key<PodConfig>("device", K3POD_FIELD(PodConfig, station_device)),
         text_key<PodConfig>("served_model_name", K3POD_FIELD(PodConfig, station.served_model_name)),
-        bytes_key<PodConfig>("expert_budget", K3POD_FIELD(PodConfig, station.expert_budget_bytes)),
+        optional_bytes_key<PodConfig>("expert_budget",
+                                      K3POD_FIELD(PodConfig, station.expert_budget_bytes)),
+        tier_key("hbm", K3POD_FIELD(PodConfig, station.hbm)),
+        tier_key("host", K3POD_FIELD(PodConfig, station.host)),
         integer_key<PodConfig>("max_num_seqs", K3POD_FIELD(PodConfig, station.max_num_seqs), 1,
                                1024),
         integer_key<PodConfig>("max_model_len", K3POD_FIELD(PodConfig, station.max_model_len), 0,
@@ -180,17 +248,17 @@ const std::vector<Key<PodConfig>>& station_keys() {
 
 const std::vector<Key<PodConfig>>& placement_keys() {
     static const std::vector<Key<PodConfig>> kKeys{
-        choice_key<PodConfig>("mode", K3POD_FIELD(PodConfig, placement.sliced),
-                              Choices<bool>{{"whole", false}, {"sliced", true}}),
-        {"file", false,
-         [](const KeyValue& v, PodConfig& c) -> Status {
-             if (v.type != Type::kString || v.text.empty()) return wrong_type(v, "a file name");
-             c.placement.file = v.text;
-             return Status::ok();
-         },
-         [](const PodConfig& c) {
-             return c.placement.file.empty() ? std::string() : quoted(c.placement.file.string());
-         }},
+        choice_key<PodConfig>("mode", K3POD_FIELD(PodConfig, placement.mode),
+                              Choices<ModeChoice>{{"auto", ModeChoice::kAuto},
+                                                  {"whole", ModeChoice::kWhole},
+                                                  {"sliced", ModeChoice::kSliced}}),
+        choice_key<PodConfig>(
+            "pack", K3POD_FIELD(PodConfig, placement.pack),
+            Choices<PackChoice>{{"nvfp4", PackChoice::kNvfp4}, {"mxfp4", PackChoice::kMxfp4}}),
+        integer_key<PodConfig>("batch_tokens", K3POD_FIELD(PodConfig, placement.batch_tokens), 1,
+                               65535),
+        files_key<PodConfig>("traces", K3POD_FIELD(PodConfig, placement.traces)),
+        file_key<PodConfig>("file", K3POD_FIELD(PodConfig, placement.file)),
     };
     return kKeys;
 }
@@ -227,12 +295,14 @@ const std::vector<Key<ExpertConfig>>& expert_keys() {
         address_key<ExpertConfig>("http", K3POD_FIELD(ExpertConfig, http)),
         text_key<ExpertConfig>("device", K3POD_FIELD(ExpertConfig, device)),
         choice_key<ExpertConfig>("backend", K3POD_FIELD(ExpertConfig, backend), kBackends),
-        bytes_key<ExpertConfig>("expert_budget", K3POD_FIELD(ExpertConfig, expert_budget_bytes),
-                                true),
     };
-    return kKeys;
+    static const std::vector<Key<ExpertConfig>> kAll = with_memory_keys(kKeys);
+    return kAll;
 }
 
-#undef K3POD_FIELD
+const std::vector<Key<MemoryConfig>>& tier_keys() {
+    static const std::vector<Key<MemoryConfig>> kKeys = with_memory_keys<MemoryConfig>({});
+    return kKeys;
+}
 
 }  // namespace k3pod

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "k3pod/base/status.h"
@@ -11,12 +12,13 @@
 
 namespace k3pod {
 
-// A TOML scalar, as far as keys need it.
+// A TOML value, as far as keys need it.
 struct KeyValue {
-    enum class Type { kString, kInteger, kBoolean, kOther } type = Type::kOther;
+    enum class Type { kString, kInteger, kBoolean, kArray, kTable, kOther } type = Type::kOther;
     std::string text;  // of a string; of anything else its spelling in messages
     int64_t integer = 0;
     bool boolean = false;
+    std::vector<std::pair<std::string, KeyValue>> members;  // of a table or array
 };
 
 template <class Section>
@@ -33,5 +35,7 @@ const std::vector<Key<PodConfig>>& station_keys();
 const std::vector<Key<PodConfig>>& placement_keys();
 const std::vector<Key<PodConfig>>& exchange_keys();
 const std::vector<Key<ExpertConfig>>& expert_keys();
+// Of [station.hbm] and [station.host].
+const std::vector<Key<MemoryConfig>>& tier_keys();
 
 }  // namespace k3pod

@@ -6,9 +6,11 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <functional>
 #include <set>
 #include <sstream>
 
+#include "fabric_keys.h"
 #include "keys.h"
 #include "values.h"
 
@@ -16,6 +18,8 @@ namespace k3pod {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr int64_t kMaxBytes = int64_t{1} << 60;  // of one size, and of a sum of them
 
 struct Place {
     const fs::path& file;
@@ -44,10 +48,18 @@ KeyValue to_key_value(const toml::node& node) {
         value.type = KeyValue::Type::kBoolean;
         value.boolean = b->get();
         value.text = value.boolean ? "true" : "false";
+    } else if (const auto* table = node.as_table()) {
+        value.type = KeyValue::Type::kTable;
+        value.text = "a table";
+        for (const auto& [name, member] : *table) {
+            value.members.emplace_back(std::string(name.str()), to_key_value(member));
+        }
+    } else if (const auto* array = node.as_array()) {
+        value.type = KeyValue::Type::kArray;
+        value.text = "an array";
+        for (const toml::node& item : *array) value.members.emplace_back("", to_key_value(item));
     } else {
-        value.text = node.is_floating_point() ? "a fraction"
-                     : node.is_array()        ? "an array"
-                                              : "a table";
+        value.text = node.is_floating_point() ? "a fraction" : "a date";
     }
     return value;
 }
@@ -64,6 +76,11 @@ std::vector<std::pair<std::string, std::vector<std::string>>> all_key_names() {
     add("[placement]", placement_keys());
     add("[exchange]", exchange_keys());
     add("[[expert]]", expert_keys());
+    add("[station.hbm]", tier_keys());
+    add("[station.host]", tier_keys());
+    add("[[switch]]", switch_keys());
+    add("[[cable]]", cable_keys());
+    add("[power]", power_keys());
     return all;
 }
 
@@ -108,51 +125,97 @@ Status read_section(const fs::path& file, const std::string& title, const toml::
     return Status::ok();
 }
 
-Status read_experts(const fs::path& file, const toml::node& node, PodConfig& config) {
+// A section that may be there any number of times, written [[title]].
+template <class Section>
+Status read_sections(const fs::path& file, const std::string& title, const toml::node& node,
+                     const std::vector<Key<Section>>& keys, std::vector<Section>& out) {
     const toml::array* array = node.as_array();
     if (array == nullptr || !array->is_homogeneous(toml::node_type::table)) {
-        return refuse(place_of(file, node), "expert servers are written as [[expert]] tables");
+        return refuse(place_of(file, node),
+                      fmt::format("'{}' is written as {} tables", title, "[[" + title + "]]"));
     }
     for (const toml::node& item : *array) {
-        ExpertConfig expert;
-        K3POD_TRY(read_section(file, "[[expert]]", *item.as_table(), expert_keys(), expert));
-        config.experts.push_back(expert);
+        K3POD_TRY(
+            read_section(file, "[[" + title + "]]", *item.as_table(), keys, out.emplace_back()));
     }
     return Status::ok();
 }
 
+// Every section that there may be, by name.
+struct Sections {
+    using Read = std::function<Status(const fs::path&, const toml::node&, PodConfig&)>;
+    std::vector<std::pair<std::string, Read>> all;
+
+    template <class Section, class Field>
+    void one(const std::string& name, const std::vector<Key<Section>>& keys, Field field) {
+        all.emplace_back(
+            name, [=, &keys](const fs::path& file, const toml::node& node, PodConfig& config) {
+                if (!node.is_table()) {
+                    return refuse(place_of(file, node),
+                                  fmt::format("'{}' must be a section, [{}]", name, name));
+                }
+                return read_section(file, "[" + name + "]", *node.as_table(), keys, field(config));
+            });
+    }
+    template <class Section, class Field>
+    void many(const std::string& name, const std::vector<Key<Section>>& keys, Field field) {
+        all.emplace_back(
+            name, [=, &keys](const fs::path& file, const toml::node& node, PodConfig& config) {
+                return read_sections(file, name, node, keys, field(config));
+            });
+    }
+};
+
+Sections make_sections() {
+    Sections sections;
+    const auto whole = [](PodConfig& c) -> PodConfig& { return c; };
+    sections.one("pod", pod_keys(), whole);
+    sections.one("station", station_keys(), whole);
+    sections.one("placement", placement_keys(), whole);
+    sections.one("exchange", exchange_keys(), whole);
+    sections.many(
+        "expert", expert_keys(), [](PodConfig & c) -> auto& { return c.experts; });
+    sections.many(
+        "switch", switch_keys(), [](PodConfig & c) -> auto& { return c.fabric.switches; });
+    sections.many(
+        "cable", cable_keys(), [](PodConfig & c) -> auto& { return c.fabric.cables; });
+    sections.one(
+        "power", power_keys(), [](PodConfig & c) -> auto& { return c.fabric.power; });
+    return sections;
+}
+
 Status read_root(const fs::path& file, const toml::table& root, PodConfig& config) {
+    static const Sections kSections = make_sections();
     for (const auto& [name, node] : root) {
         const std::string section(name.str());
-        if (section == "expert") {
-            K3POD_TRY(read_experts(file, node, config));
+        const auto found = std::find_if(kSections.all.begin(), kSections.all.end(),
+                                        [&](const auto& known) { return known.first == section; });
+        if (found != kSections.all.end()) {
+            K3POD_TRY(found->second(file, node, config));
             continue;
         }
-        const std::vector<Key<PodConfig>>* keys = section == "pod"         ? &pod_keys()
-                                                  : section == "station"   ? &station_keys()
-                                                  : section == "placement" ? &placement_keys()
-                                                  : section == "exchange"  ? &exchange_keys()
-                                                                           : nullptr;
-        if (keys == nullptr) {
-            const std::string near =
-                nearest(section, {"pod", "station", "placement", "exchange", "expert"});
-            return refuse(place_of(file, node),
-                          fmt::format("unknown section or key '{}'; {}", section,
-                                      near.empty() ? unknown_key_hint("", section)
-                                                   : fmt::format("did you mean '{}'?", near)));
-        }
-        if (!node.is_table()) {
-            return refuse(place_of(file, node),
-                          fmt::format("'{}' must be a section, [{}]", section, section));
-        }
-        K3POD_TRY(read_section(file, "[" + section + "]", *node.as_table(), *keys, config));
+        std::vector<std::string> known;
+        for (const auto& [known_name, read] : kSections.all) known.push_back(known_name);
+        const std::string near = nearest(section, known);
+        return refuse(place_of(file, node),
+                      fmt::format("unknown section or key '{}'; {}", section,
+                                  near.empty() ? unknown_key_hint("", section)
+                                               : fmt::format("did you mean '{}'?", near)));
     }
     return Status::ok();
+}
+
+// What is wrong between sections of cables, with the file.
+Status check_cables(const PodConfig& config) {
+    std::vector<std::string> nodes{"station"};
+    for (const ExpertConfig& expert : config.experts) nodes.push_back(expert.name);
+    const Status checked = check_fabric_config(config.fabric, nodes);
+    return checked ? checked : refuse({config.file, 0}, checked.message());
 }
 
 Status check_names_and_addresses(const PodConfig& config) {
     const Place place{config.file, 0};
-    std::set<std::string> names{"station"};
+    std::set<std::string> names{"station", "station.hbm", "station.host"};
     std::set<std::string> addresses;
     const auto claim = [&](const std::string& address, const std::string& owner) -> Status {
         const bool any_port = address.ends_with(":0");
@@ -175,13 +238,57 @@ Status check_names_and_addresses(const PodConfig& config) {
     return Status::ok();
 }
 
+Status check_memory(const fs::path& file, const std::string& name, const MemoryConfig& memory) {
+    const auto refuse_memory = [&](const std::string& what) {
+        return refuse({file, 0}, fmt::format("{}: {}", name, what));
+    };
+    if (memory.memory_bytes == 0 && !memory.reserve.empty()) {
+        return refuse_memory("has reserve lines but no memory to take them from; give memory");
+    }
+    if (memory.memory_bytes > 0 && memory.expert_budget_bytes > memory.memory_bytes) {
+        return refuse_memory(fmt::format("expert_budget {} is over its memory {}",
+                                         format_bytes(memory.expert_budget_bytes),
+                                         format_bytes(memory.memory_bytes)));
+    }
+    if (memory.memory_bytes > 0 && memory.reserved_bytes() >= memory.memory_bytes) {
+        return refuse_memory(fmt::format("the reserve lines take {}, its memory is {}",
+                                         format_bytes(memory.reserved_bytes()),
+                                         format_bytes(memory.memory_bytes)));
+    }
+    return Status::ok();
+}
+
+Status check_memories(const PodConfig& config) {
+    const StationConfig& station = config.station;
+    const bool has_tiers = station.hbm.is_given() || station.host.is_given();
+    if (has_tiers && station.expert_budget_bytes > 0) {
+        return refuse({config.file, 0},
+                      "[station] expert_budget is for a station without tiers; with [station.hbm] "
+                      "and [station.host] write it in those sections");
+    }
+    if (config.experts.empty() && !has_tiers && station.expert_budget_bytes == 0) {
+        return refuse({config.file, 0},
+                      "no node holds experts: add [[expert]] servers or [station] expert_budget");
+    }
+    K3POD_TRY(check_memory(config.file, "[station.hbm]", station.hbm));
+    K3POD_TRY(check_memory(config.file, "[station.host]", station.host));
+    for (const ExpertConfig& expert : config.experts) {
+        if (!expert.is_given()) {
+            return refuse(
+                {config.file, 0},
+                fmt::format("{}: [[expert]] lacks 'expert_budget' (more than 0), or memory "
+                            "with its reserve",
+                            expert.name));
+        }
+        K3POD_TRY(check_memory(config.file, expert.name, expert));
+    }
+    return Status::ok();
+}
+
 Status check_whole(const PodConfig& config) {
     const Place place{config.file, 0};
     if (config.model.empty()) return refuse(place, "[pod] lacks 'model', the checkpoint folder");
-    if (config.experts.empty() && config.station.expert_budget_bytes == 0) {
-        return refuse(place,
-                      "no node holds experts: add [[expert]] servers or [station] expert_budget");
-    }
+    K3POD_TRY(check_memories(config));
     if (config.station.max_body_bytes < 1024) {
         return refuse(place, fmt::format("[station] max_body {} is below the least allowed, 1 KiB",
                                          format_bytes(config.station.max_body_bytes)));
@@ -194,7 +301,8 @@ Status check_whole(const PodConfig& config) {
                         "of each of max_num_seqs = {} sequences and a prefill chunk of 16",
                         config.station.max_batch_tokens, least, config.station.max_num_seqs));
     }
-    return check_names_and_addresses(config);
+    K3POD_TRY(check_names_and_addresses(config));
+    return check_cables(config);
 }
 
 void make_paths_absolute(PodConfig& config) {
@@ -205,6 +313,7 @@ void make_paths_absolute(PodConfig& config) {
     };
     anchor(config.model);
     anchor(config.placement.file);
+    for (fs::path& trace : config.placement.traces) anchor(trace);
 }
 
 template <class Section>
@@ -219,6 +328,17 @@ void print_section(std::string& out, const std::string& title,
 }
 
 }  // namespace
+
+int64_t MemoryConfig::reserved_bytes() const {
+    int64_t sum = 0;
+    for (const ReserveLine& line : reserve) sum = std::min(sum + line.bytes, kMaxBytes);
+    return sum;
+}
+
+int64_t MemoryConfig::budget_bytes() const {
+    if (expert_budget_bytes > 0 || memory_bytes == 0) return expert_budget_bytes;
+    return memory_bytes - reserved_bytes();
+}
 
 const ExpertConfig* PodConfig::find_expert(const std::string& node) const {
     for (const ExpertConfig& expert : experts) {
@@ -263,10 +383,26 @@ std::string to_toml(const PodConfig& config) {
     std::string out;
     print_section(out, "[pod]", pod_keys(), config);
     print_section(out, "[station]", station_keys(), config);
+    const MemoryConfig nothing;
+    if (config.station.hbm != nothing) {
+        print_section(out, "[station.hbm]", tier_keys(), config.station.hbm);
+    }
+    if (config.station.host != nothing) {
+        print_section(out, "[station.host]", tier_keys(), config.station.host);
+    }
     print_section(out, "[placement]", placement_keys(), config);
     print_section(out, "[exchange]", exchange_keys(), config);
     for (const ExpertConfig& expert : config.experts) {
         print_section(out, "[[expert]]", expert_keys(), expert);
+    }
+    for (const SwitchConfig& config_of_switch : config.fabric.switches) {
+        print_section(out, "[[switch]]", switch_keys(), config_of_switch);
+    }
+    for (const CableConfig& cable : config.fabric.cables) {
+        print_section(out, "[[cable]]", cable_keys(), cable);
+    }
+    if (config.fabric.power != PowerConfig()) {
+        print_section(out, "[power]", power_keys(), config.fabric.power);
     }
     return out;
 }

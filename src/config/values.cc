@@ -82,6 +82,20 @@ std::string format_bytes(int64_t bytes) {
     return fmt::format("{} B", bytes);
 }
 
+Result<int64_t> parse_bandwidth(std::string_view text) {
+    constexpr std::string_view kPerSecond = "/s";
+    if (text.ends_with(kPerSecond)) {
+        const auto bytes = parse_bytes(text.substr(0, text.size() - kPerSecond.size()));
+        if (bytes && *bytes > 0) return *bytes;
+    }
+    return invalid_argument(fmt::format(
+        "'{}' is not a bandwidth; write a size per second above 0, e.g. \"231 GB/s\"", text));
+}
+
+std::string format_bandwidth(int64_t bytes_per_s) {
+    return format_bytes(bytes_per_s) + "/s";
+}
+
 Result<Nanoseconds> parse_duration(std::string_view text) {
     const auto ns = in_base_unit(text, kTimeUnits, "");
     if (!ns || *ns > 86400e9) {

@@ -25,6 +25,10 @@ std::optional<double> parse_quantity(std::string_view text, std::span<const Unit
 Result<int64_t> parse_bytes(std::string_view text);
 std::string format_bytes(int64_t bytes);
 
+// "231 GB/s", "7.1 TB/s": a size per second.
+Result<int64_t> parse_bandwidth(std::string_view text);
+std::string format_bandwidth(int64_t bytes_per_s);
+
 // "1s", "100 ms", "2 min", "50 us". Not negative, at most one day.
 Result<Nanoseconds> parse_duration(std::string_view text);
 std::string format_duration(Nanoseconds duration);
