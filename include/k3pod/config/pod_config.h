@@ -12,16 +12,38 @@
 
 #include "k3pod/base/clock.h"
 #include "k3pod/base/status.h"
+#include "k3pod/config/fabric_config.h"
 
 namespace k3pod {
 
 enum class Backend : uint8_t { kCpu, kCuda };
 
+struct ReserveLine {
+    std::string name;  // "os"
+    int64_t bytes = 0;
+    bool operator==(const ReserveLine&) const = default;
+};
+
+// One memory that holds experts: a tier of the station, or an expert server.
+struct MemoryConfig {
+    int64_t memory_bytes = 0;           // 0: not given
+    std::vector<ReserveLine> reserve;   // what experts must leave free, by name
+    int64_t bandwidth_bytes_per_s = 0;  // reading; 0: not given
+    int64_t expert_budget_bytes = 0;    // > 0 overrides what memory and reserve leave
+    int64_t reserved_bytes() const;     // all lines
+    // The override, or memory less reserve; what else lives there (the station's weights and
+    // state in HBM) is not known here. 0: holds nothing.
+    int64_t budget_bytes() const;
+    bool is_given() const { return memory_bytes > 0 || expert_budget_bytes > 0; }
+    bool operator==(const MemoryConfig&) const = default;
+};
+
 struct StationConfig {
     std::string listen = "127.0.0.1:8000";  // HTTP: API, /health, /metrics
     Backend backend = Backend::kCpu;
     std::string served_model_name;    // default: the model folder's name
-    int64_t expert_budget_bytes = 0;  // experts the station holds itself
+    int64_t expert_budget_bytes = 0;  // experts the station holds itself, without tiers
+    MemoryConfig hbm, host;           // tiers; the weights and the state lie in hbm
     int32_t max_num_seqs = 16;        // sequences running at once (KDA slots)
     int32_t max_model_len = 0;        // prompt + output; 0: max_position_embeddings
     int64_t kv_tokens = 0;            // MLA cache, shared; 0: max_num_seqs * max_model_len
@@ -49,19 +71,24 @@ struct ExchangeConfig {
     bool operator==(const ExchangeConfig&) const = default;
 };
 
+enum class ModeChoice : uint8_t { kAuto, kWhole, kSliced };
+enum class PackChoice : uint8_t { kNvfp4, kMxfp4 };
+
 struct PlacementConfig {
-    bool sliced = false;         // mode = "whole" | "sliced"
-    std::filesystem::path file;  // placement.json; empty: even fill
+    ModeChoice mode = ModeChoice::kAuto;
+    PackChoice pack = PackChoice::kNvfp4;       // what an expert is counted as
+    int32_t batch_tokens = 1;                   // of the step that the placement is made for
+    std::vector<std::filesystem::path> traces;  // popularity of the experts; none: uniform
+    std::filesystem::path file;                 // placement.json; empty: planned at start
     bool operator==(const PlacementConfig&) const = default;
 };
 
-struct ExpertConfig {
+struct ExpertConfig : MemoryConfig {
     std::string name;     // node name, unique
     std::string control;  // host:port for gRPC
     std::string http;     // host:port for /metrics and /health; empty: none
     std::string device;   // NIC function for the data plane; empty: any
     Backend backend = Backend::kCpu;
-    int64_t expert_budget_bytes = 0;
     bool operator==(const ExpertConfig&) const = default;
 };
 
@@ -73,7 +100,8 @@ struct PodConfig {
     std::string station_device;  // NIC function for the data plane; empty: any
     PlacementConfig placement;
     ExchangeConfig exchange;
-    std::vector<ExpertConfig> experts;  // at least one, or station.expert_budget_bytes > 0
+    std::vector<ExpertConfig> experts;  // at least one, or the station holds experts
+    FabricConfig fabric;                // empty: not given
 
     const ExpertConfig* find_expert(const std::string& name) const;
     bool operator==(const PodConfig&) const = default;
