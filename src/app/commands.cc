@@ -37,6 +37,7 @@ struct Arguments {
     bool print_config = false;
     AskOptions ask;
     InspectOptions inspect;
+    PredictOptions predict;
 };
 
 void add_pod_options(CLI::App& command, Arguments& arguments) {
@@ -119,6 +120,60 @@ CLI::App* add_inspect(CLI::App& app, Arguments& arguments) {
     return command;
 }
 
+void add_workload_options(CLI::App& command, PredictOptions& options) {
+    command.add_option("--batch", options.batch, "Sequences that decode at once")->default_val(1);
+    command.add_option("--context", options.context, "Tokens that each sequence has behind it")
+        ->default_val(4096);
+    command
+        .add_option("--drafts", options.drafts, "Tokens that a sequence guesses ahead in a step")
+        ->default_val(0);
+    command
+        .add_option("--acceptance", options.acceptance,
+                    "Share of the drafts that turn out right, 0 to 1")
+        ->default_val(0);
+    command.add_option("--chunk", options.chunk,
+                       "Tokens of a prefill step. Default: [station] max_batch_tokens");
+}
+
+CLI::App* add_predict(CLI::App& app, Arguments& arguments) {
+    CLI::App* command = app.add_subcommand(
+        "predict", "Predict tokens per second of a pod with a placement, and what bounds them");
+    PredictOptions& options = arguments.predict;
+    add_pod_options(*command, arguments);
+    command->add_option("--placement", options.placement, "The placement, as k3pod plan writes it")
+        ->required()
+        ->type_name("FILE");
+    command
+        ->add_option("--config", options.config,
+                     "The model's config.json. Default: that of the pod file's checkpoint")
+        ->type_name("FILE");
+    command
+        ->add_option(
+            "--constants", options.constants,
+            "Times and bandwidths with their sources. Default: configs/constants-k3-pod.toml "
+            "as built in")
+        ->type_name("FILE");
+    command
+        ->add_option("--trace", options.traces,
+                     "Picks that were counted, besides [placement] traces; may be given again")
+        ->type_name("FILE");
+    command->add_option("--pack", options.pack, "How experts lie in memory: mxfp4 or nvfp4")
+        ->default_val("mxfp4")
+        ->check(CLI::IsMember({"mxfp4", "nvfp4"}));
+    add_workload_options(*command, options);
+    command->add_flag("--json", options.json, "Print JSON instead of text");
+    command->add_option("--svg", options.svg, "Draw one step into this file")->type_name("FILE");
+    command->footer(
+        "Measures nothing: the time of a step follows from the constants, the pod file and the "
+        "placement\n"
+        "(docs/predict.md). Also says whether the pod file's cables and power line carry the "
+        "pod.\n\n"
+        "Example: k3pod predict --pod configs/k3-pod.toml --config "
+        "configs/Kimi-K3-NVFP4.config.json\n"
+        "                        --placement placement.json --batch 4 --context 32768");
+    return command;
+}
+
 }  // namespace
 
 int run_command(int argc, char** argv) {
@@ -130,6 +185,7 @@ int run_command(int argc, char** argv) {
     const CLI::App* expert = add_expert(app, arguments);
     const CLI::App* ask = add_ask(app, arguments);
     const CLI::App* inspect = add_inspect(app, arguments);
+    const CLI::App* predict = add_predict(app, arguments);
     const CLI::App* version =
         app.add_subcommand("version", "Print version, build id and protocol versions");
     try {
@@ -144,6 +200,10 @@ int run_command(int argc, char** argv) {
         });
     }
     if (*ask) return report(run_ask(arguments.ask));
+    if (*predict) {
+        return with_pod(arguments.pod, arguments.print_config,
+                        [&](const PodConfig& pod) { return run_predict(pod, arguments.predict); });
+    }
     if (*inspect) return report(run_inspect(arguments.inspect));
     if (*version) std::fputs(version_text().c_str(), stdout);
     return 0;

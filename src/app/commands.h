@@ -59,6 +59,23 @@ Status run_status(const PodConfig& pod, const StatusOptions& options);
 // Where the station shows its placement.
 inline constexpr std::string_view kPlacementPath = "/v1/pod/placement";
 
+struct PredictOptions {
+    std::string placement;  // placement.json
+    std::string config;     // the model's config.json; empty: of the pod file's checkpoint
+    std::string constants;  // empty: those built in
+    std::vector<std::string> traces;  // popularity, besides [placement] traces
+    std::string pack = "mxfp4";
+    int32_t batch = 1;
+    int64_t context = 4096;
+    int32_t drafts = 0;
+    double acceptance = 0;
+    int32_t chunk = 0;  // tokens of a prefill step; 0: max_batch_tokens
+    bool json = false;
+    std::string svg;  // a picture goes to this file; empty: none
+};
+// Prints what the pod would do with the placement.
+Status run_predict(const PodConfig& config, const PredictOptions& options);
+
 // "0.1.0+<commit>.Release"
 const std::string& build_id();
 // What `k3pod version` prints.

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 namespace k3pod {
 namespace {
@@ -38,7 +40,7 @@ class FabricCheck {
             check_servers();
             check_trunks();
             check_station();
-            for (size_t i = 0; i < report_.switches.size(); ++i) price_a_further_cage(i);
+            price_further_cages();
         }
         for (const CableConfig& cable : fabric_.cables) check_length(cable);
         check_power();
@@ -155,23 +157,31 @@ class FabricCheck {
                          ratio(servers_rate, report_.station_bits_per_s)));
     }
 
-    // What one more cage of expert servers on a full switch would take the place of.
-    void price_a_further_cage(size_t s) {
-        const SwitchUse& use = report_.switches[s];
-        const SwitchConfig& config = fabric_.switches[s];
-        const std::string more =
-            fmt::format("{} more on {}", count(config.ports_per_cage, "expert server"), use.name);
-        if (free_cages(s) > 0) {
-            fact(fmt::format("{} would find a free cage", more));
-            return;
+    // What one more cage of expert servers on a full switch would take the place of; switches
+    // alike in one sentence.
+    void price_further_cages() {
+        std::map<std::pair<std::string, std::string>, std::string> names_by_price;
+        for (size_t s = 0; s < report_.switches.size(); ++s) {
+            const std::string more =
+                count(fabric_.switches[s].ports_per_cage, "expert server") + " more";
+            std::string& names = names_by_price[{more, price_of_a_further_cage(s)}];
+            names += (names.empty() ? "" : " or ") + report_.switches[s].name;
         }
+        for (const auto& [key, names] : names_by_price) {
+            fact(fmt::format("{} on {} would {}", key.first, names, key.second));
+        }
+    }
+
+    std::string price_of_a_further_cage(size_t s) const {
+        const SwitchUse& use = report_.switches[s];
+        if (free_cages(s) > 0) return "find a free cage";
         std::string costs;
         if (use.trunk_cages > 0) costs = cost_of_trunk(s);
         if (use.station_cages > 0) {
             costs += fmt::format("{}{}", costs.empty() ? "" : ", or ", cost_of_leg(s));
         }
         if (costs.empty()) costs = "another switch";
-        fact(fmt::format("{} would need a cage that is not there; it would cost {}", more, costs));
+        return "need a cage that is not there; it would cost " + costs;
     }
 
     std::string cost_of_trunk(size_t s) const {
@@ -193,7 +203,7 @@ class FabricCheck {
                                 rate(offered), rate(use.trunk_cages * cage_rate(s)),
                                 ratio(offered, use.trunk_cages * cage_rate(s)));
         } else if (use.station_cages == 1) {
-            cost += fmt::format("; nothing then joins {} to the station", use.name);
+            cost += "; nothing then joins it to the station";
         }
         return cost + ")";
     }

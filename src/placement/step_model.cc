@@ -99,22 +99,30 @@ void StepModel::draw_layer(int32_t layer_idx, int32_t draw, const StepRows& rows
                                          link_time(frames_rows, row_bytes, c.station_link.value);
 }
 
+// Holders that are last together share the layer.
+void StepModel::blame(double last_s, PredictedStep& step) const {
+    const auto is_last = [&](size_t h) {
+        return input_.holders[h].kind != HolderKind::kStation &&
+               now_.holders[h].end_s() == last_s && last_s > 0;
+    };
+    int32_t num_last = 0;
+    for (size_t h = 0; h < now_.holders.size(); ++h) num_last += is_last(h) ? 1 : 0;
+    if (num_last == 0) step.station_last_share += 1;
+    for (size_t h = 0; h < now_.holders.size(); ++h) {
+        if (is_last(h)) step.holders[h].last_share += 1.0 / num_last;
+    }
+}
+
 // Adds one drawn layer to sums over draws.
 void StepModel::count_layer(double shared_s, PredictedStep& step) {
     const double station_s = shared_s + now_.local_s;
     double last_s = std::max(station_s, now_.link_s);
-    size_t last = now_.holders.size();
     for (size_t h = 0; h < now_.holders.size(); ++h) {
-        if (input_.holders[h].kind == HolderKind::kStation) continue;
-        if (now_.holders[h].end_s() <= last_s) continue;
-        last_s = now_.holders[h].end_s();
-        last = h;
+        if (input_.holders[h].kind != HolderKind::kStation) {
+            last_s = std::max(last_s, now_.holders[h].end_s());
+        }
     }
-    if (last < step.holders.size()) {
-        step.holders[last].last_share += 1;
-    } else {
-        step.station_last_share += 1;
-    }
+    blame(last_s, step);
     step.local_s += now_.local_s;
     step.wait_s += last_s - station_s;
     for (size_t h = 0; h < now_.holders.size(); ++h) {

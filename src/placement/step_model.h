@@ -55,6 +55,7 @@ class StepModel {
     StationTime station_time(const StepRows& rows) const;
     int32_t num_draws(int32_t rows) const;
     void draw_layer(int32_t layer_idx, int32_t draw, const StepRows& rows);
+    void blame(double last_s, PredictedStep& step) const;
     void count_layer(double shared_s, PredictedStep& step);
 
     const PredictInput input_;
