@@ -1,0 +1,179 @@
+#pragma once
+// The vocabulary in order of falling weight (ties: the lower id first) for one block, without
+// sorting: what the CPU's RankedWeights gives, by radix selection. An id is a key of 60 bits whose
+// order is the wanted one; a level looks at 12 bits of it.
+//
+//   bits 59..48  upper bits of the weight, which is in [0, 1]: its bucket
+//   bits 47..30  the rest of the weight
+//   bits 29..6   0xffffff - id
+//
+// Level 0 counts all ids and is kept. The other levels look at the ids of one bucket, which are
+// collected first. Masses are fixed-point integers, so their sums do not depend on the order.
+
+#include "common/block.cuh"
+
+namespace k3pod::kernels {
+
+inline constexpr int kRankThreads = 1024;
+inline constexpr int kNumBins = 4096;
+inline constexpr int kBinsPerThread = kNumBins / kRankThreads;
+inline constexpr int kBinBits = 12;
+inline constexpr int kTopShift = 48;
+inline constexpr int kBucketShift = 18;  // of a weight's bits
+inline constexpr int32_t kMaxRankedIds = 1 << 24;
+
+using Key = unsigned long long;
+using Mass = unsigned long long;
+
+struct IdGroup {
+    Mass mass = 0;
+    int32_t count = 0;
+    __device__ void add(const IdGroup& other) {
+        mass += other.mass;
+        count += other.count;
+    }
+};
+
+struct Bins {
+    Mass mass[kNumBins];
+    int32_t count[kNumBins];
+};
+
+__device__ inline int bucket_of(float weight) {
+    return static_cast<int>(__float_as_uint(weight) >> kBucketShift);
+}
+
+__device__ inline Key key_of(float weight, int32_t id) {
+    return static_cast<Key>(__float_as_uint(weight)) << (kTopShift - kBucketShift) |
+           static_cast<Key>(kMaxRankedIds - 1 - id) << 6;
+}
+__device__ inline float weight_of(Key key) {
+    return __uint_as_float(static_cast<uint32_t>(key >> (kTopShift - kBucketShift)));
+}
+__device__ inline int32_t id_of(Key key) {
+    return kMaxRankedIds - 1 - static_cast<int32_t>(key >> 6 & (kMaxRankedIds - 1));
+}
+
+// In units of 2^-40.
+__device__ inline Mass mass_of(float weight) {
+    return static_cast<Mass>(__float2ll_rz(__fmul_rn(weight, 1099511627776.0f)));
+}
+
+// Where a prefix of the order ends: the id whose share of the wanted measure holds `point`.
+struct RankPoint {
+    Mass point = 0;
+    bool is_mass = true;  // else a number of ids
+    __device__ bool is_in(const IdGroup& before_and_bin) const {
+        return is_mass ? before_and_bin.mass > point
+                       : static_cast<Mass>(before_and_bin.count) > point;
+    }
+};
+
+struct Ranked {
+    Key key = 0;
+    IdGroup before;  // all ids in front of it
+
+    __device__ IdGroup prefix() const {
+        IdGroup group = before;
+        group.add({mass_of(weight_of(key)), 1});
+        return group;
+    }
+};
+
+// Memory of a block's ranking; `bins` and what is below in shared memory.
+struct RankWorkspace {
+    const float* weights;  // [V] in [0, 1]
+    int32_t vocab;
+    Bins* top;        // level 0: ids of weight above 0 by bucket
+    Key* candidates;  // [V] the ids of one bucket
+    Bins* bins;       // of the level at hand
+};
+struct RankShared {
+    IdGroup of_warps[kRankThreads / kWarpSize];
+    Ranked found;  // with the bin in place of the key
+    int32_t num_candidates;
+};
+
+__device__ inline void clear_bins(Bins& bins) {
+    for (int i = static_cast<int>(threadIdx.x); i < kNumBins; i += kRankThreads) {
+        bins.mass[i] = 0;
+        bins.count[i] = 0;
+    }
+    __syncthreads();
+}
+
+__device__ inline void add_to_bin(Bins& bins, int bin, float weight) {
+    atomicAdd(&bins.mass[bin], mass_of(weight));
+    atomicAdd(&bins.count[bin], 1);
+}
+
+__device__ inline IdGroup inclusive_scan_lanes(IdGroup group) {
+#pragma unroll
+    for (int offset = 1; offset < kWarpSize; offset *= 2) {
+        const Mass mass = __shfl_up_sync(kAllLanes, group.mass, offset);
+        const int32_t count = __shfl_up_sync(kAllLanes, group.count, offset);
+        if (lane_idx() >= offset) group.add({mass, count});
+    }
+    return group;
+}
+
+// The bin in which `point` lies when the bins follow `before`, from the last to the first; the
+// caller has made sure that there is one. All threads call it and get the same.
+__device__ inline Ranked find_bin(const Bins& bins, const IdGroup& before, const RankPoint& point,
+                                  RankShared& shared) {
+    // Thread i owns the bins from last - (i + 1) * kBinsPerThread + 1 up.
+    const int last = kNumBins - 1 - static_cast<int>(threadIdx.x) * kBinsPerThread;
+    IdGroup own;
+    for (int i = 0; i < kBinsPerThread; ++i) own.add({bins.mass[last - i], bins.count[last - i]});
+    const IdGroup up_to_own = inclusive_scan_lanes(own);
+    if (lane_idx() == kWarpSize - 1) shared.of_warps[warp_idx()] = up_to_own;
+    __syncthreads();
+    IdGroup group = before;
+    for (int w = 0; w < warp_idx(); ++w) group.add(shared.of_warps[w]);
+    group.add({up_to_own.mass - own.mass, up_to_own.count - own.count});
+    for (int i = 0; i < kBinsPerThread; ++i) {
+        IdGroup with_bin = group;
+        with_bin.add({bins.mass[last - i], bins.count[last - i]});
+        if (!point.is_in(group) && point.is_in(with_bin)) {
+            shared.found = {static_cast<Key>(last - i), group};
+        }
+        group = with_bin;
+    }
+    __syncthreads();
+    return shared.found;
+}
+
+// Lists the ids of a bucket, in any order.
+__device__ inline void collect_bucket(const RankWorkspace& work, int bucket, RankShared& shared) {
+    if (threadIdx.x == 0) shared.num_candidates = 0;
+    __syncthreads();
+    for (int32_t id = static_cast<int32_t>(threadIdx.x); id < work.vocab; id += kRankThreads) {
+        const float weight = work.weights[id];
+        if (weight == 0.0f || bucket_of(weight) != bucket) continue;
+        work.candidates[atomicAdd(&shared.num_candidates, 1)] = key_of(weight, id);
+    }
+    __syncthreads();
+}
+
+// The id at `point`, which lies before the end of the ids of weight above 0.
+__device__ inline Ranked id_at(const RankWorkspace& work, const RankPoint& point,
+                               RankShared& shared) {
+    Ranked found = find_bin(*work.top, {}, point, shared);
+    collect_bucket(work, static_cast<int>(found.key), shared);
+    found.key <<= kTopShift;
+    for (int shift = kTopShift - kBinBits; shift >= 0; shift -= kBinBits) {
+        clear_bins(*work.bins);
+        const Key upper = found.key >> (shift + kBinBits);
+        for (int i = static_cast<int>(threadIdx.x); i < shared.num_candidates; i += kRankThreads) {
+            const Key key = work.candidates[i];
+            if (key >> (shift + kBinBits) != upper) continue;
+            add_to_bin(*work.bins, static_cast<int>(key >> shift) & (kNumBins - 1), weight_of(key));
+        }
+        __syncthreads();
+        const Ranked bin = find_bin(*work.bins, found.before, point, shared);
+        found = {found.key | bin.key << shift, bin.before};
+    }
+    return found;
+}
+
+}  // namespace k3pod::kernels
