@@ -1,5 +1,5 @@
 // A row of 7 KiB to 1, 2, 4 and 8 expert servers and back, without expert work. One JSON line per
-// case. Needs two cores with nothing else to do.
+// case. Needs two cores with nothing else to do; --gpu needs a GPU and a core for each holder.
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/exchange/gpu_hand_off.h"
 #include "bench/exchange/mailbox.h"
 #include "bench/exchange/perftest.h"
 #include "bench/exchange/plan.h"
@@ -16,6 +17,7 @@
 #include "bench/support/private_network.h"
 #include "bench/support/report.h"
 #include "bench/support/samples.h"
+#include "k3pod/device/cuda.h"
 
 namespace k3pod::bench {
 namespace {
@@ -24,6 +26,7 @@ struct Arguments {
     std::vector<std::string> transports{"shm", "tcp"};
     std::vector<int> servers{1, 2, 4, 8};
     Plan plan;
+    bool gpu = false;
 };
 
 struct Yardsticks {
@@ -80,6 +83,34 @@ void measure(Plan plan, const std::vector<int>& servers, bool is_private) {
     }
 }
 
+// The hand-off of a GPU's graph, with bare flags between the same two in the same run.
+Status measure_gpu() {
+    K3POD_ASSIGN(const CudaProperties gpu, cuda_properties(0));
+    GpuPlan plan;
+    K3POD_ASSIGN(const auto flag_runs, measure_bare_flag(plan, 0));
+    K3POD_ASSIGN(const auto row_runs, measure_bare_flag(plan, static_cast<int>(kRowBytes)));
+    const double flag_us = lowest_p50(flag_runs);
+    const double row_us = lowest_p50(row_runs);
+    for (const int num_holders : {1, 8}) {
+        plan.num_holders = num_holders;
+        K3POD_ASSIGN(const auto runs, measure_gpu_hand_off(plan));
+        const BestOfRuns best = best_of(runs);
+        nlohmann::ordered_json line = report_header("exchange_gpu");
+        line["gpu"] = gpu.name;
+        line["holders"] = num_holders;
+        line["exchanges"] = "92 in one graph, a kernel that dispatches and one that combines each";
+        line["p50_us"] = best.best.p50;
+        line["p99_us"] = best.best.p99;
+        line["spread"] = best.spread;
+        line["bare_flag_us"] = flag_us;
+        line["ceiling_us"] = row_us;
+        line["ceiling"] = "one kernel, one thread: 7 KiB out, a flag each way, 7 KiB in";
+        line["times_ceiling"] = best.best.p50 / row_us;
+        std::printf("%s\n", line.dump().c_str());
+    }
+    return Status::ok();
+}
+
 }  // namespace
 }  // namespace k3pod::bench
 
@@ -94,7 +125,13 @@ int main(int argc, char** argv) {
         ->check(CLI::Range(1, 1000));
     app.add_option("--rounds", arguments.plan.rounds, "Exchanges in a run")
         ->check(CLI::Range(100, 10000000));
+    app.add_flag("--gpu", arguments.gpu, "Instead: a GPU's hand-off to 1 and 8 holders here");
     CLI11_PARSE(app, argc, argv);
+    if (arguments.gpu) {
+        const Status done = bench::measure_gpu();
+        if (!done.is_ok()) std::fprintf(stderr, "bench_exchange: %s\n", done.message().c_str());
+        return done.is_ok() ? 0 : 1;
+    }
     const bool is_private = bench::enter_private_network();
     for (const std::string& transport : arguments.transports) {
         arguments.plan.kind = transport == "tcp" ? TransportKind::kTcp : TransportKind::kShm;
