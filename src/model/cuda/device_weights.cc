@@ -6,7 +6,8 @@
 namespace k3pod {
 namespace {
 
-constexpr int64_t kBlockBytes = int64_t{64} << 20;
+// Small pieces share blocks of this size; one that fills half of it has memory of its own.
+constexpr int64_t kBlockBytes = int64_t{4} << 20;
 constexpr int64_t kAlignment = 256;
 
 int64_t round_up(int64_t bytes) {
@@ -113,21 +114,27 @@ class WeightUpload {
     }
 
     Result<std::byte*> take(int64_t bytes) {
-        if (used_ + bytes > capacity_) {
-            capacity_ = std::max(kBlockBytes, round_up(bytes));
-            K3POD_ASSIGN(DeviceBuffer block, DeviceBuffer::create(capacity_));
-            out_.memory_.push_back(std::move(block));
+        if (bytes >= kBlockBytes / 2) return allocate(bytes);
+        if (block_ == nullptr || used_ + bytes > kBlockBytes) {
+            K3POD_ASSIGN(block_, allocate(kBlockBytes));
             used_ = 0;
         }
-        std::byte* const begin = out_.memory_.back().data() + used_;
+        std::byte* const begin = block_ + used_;
         used_ += round_up(bytes);
         return begin;
+    }
+
+    Result<std::byte*> allocate(int64_t bytes) {
+        K3POD_ASSIGN(DeviceBuffer buffer, DeviceBuffer::create(bytes));
+        out_.memory_.push_back(std::move(buffer));
+        return out_.memory_.back().data();
     }
 
     const ModelConfig& config_;
     DeviceWeights& out_;
     MatrixWriter write_;
-    int64_t used_ = 0, capacity_ = 0;  // of the last block
+    std::byte* block_ = nullptr;  // of the small pieces
+    int64_t used_ = 0;
 };
 
 Result<DeviceWeights> DeviceWeights::upload(const ModelConfig& config, StationWeights weights,
