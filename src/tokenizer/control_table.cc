@@ -8,7 +8,9 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "tokenizer/files.h"
+#include "k3pod/base/file.h"
+#include "k3pod/base/not_json.h"
+#include "tokenizer/printable.h"
 
 namespace k3pod {
 namespace {
@@ -27,11 +29,11 @@ class ControlTableReader {
         : file_(file), first_id_(first_id), tokens_(kNumControlIds) {}
 
     Result<std::vector<ControlToken>> read() {
-        K3POD_ASSIGN(const std::string text, read_file(file_, kFileLimitBytes));
+        K3POD_ASSIGN(const std::string text, read_text_file(file_, kFileLimitBytes));
         simdjson::dom::parser parser;
         simdjson::dom::element document;
         if (const auto error = parser.parse(text).get(document)) {
-            return refuse(fmt::format("is not JSON ({})", simdjson::error_message(error)));
+            return refuse(not_json(text, simdjson::error_message(error)));
         }
         simdjson::dom::object table;
         if (document["added_tokens_decoder"].get(table)) {

@@ -7,7 +7,8 @@
 #include <optional>
 #include <string>
 
-#include "tokenizer/files.h"
+#include "k3pod/base/file.h"
+#include "tokenizer/printable.h"
 
 namespace k3pod {
 namespace {
@@ -64,7 +65,7 @@ Result<RankTable> RankTable::read(const std::filesystem::path& file) {
 }
 
 Result<std::vector<RankTable::Entry>> RankTable::read_entries(const std::filesystem::path& file) {
-    K3POD_ASSIGN(const std::string text, read_file(file, kFileLimitBytes));
+    K3POD_ASSIGN(const std::string text, read_text_file(file, kFileLimitBytes));
     std::vector<Entry> entries;
     std::string_view rest = text;
     for (int32_t line = 1; !rest.empty(); ++line) {

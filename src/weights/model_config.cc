@@ -6,6 +6,7 @@
 
 #include "config_fields.h"
 #include "k3pod/base/file.h"
+#include "k3pod/base/not_json.h"
 #include "quantization_config.h"
 
 namespace k3pod {
@@ -138,7 +139,7 @@ Result<ModelConfig> parse_model_config(std::string_view text) {
     simdjson::dom::parser parser;
     simdjson::dom::element document;
     if (const auto error = parser.parse(text.data(), text.size()).get(document)) {
-        return invalid_argument(fmt::format("not valid JSON: {}", simdjson::error_message(error)));
+        return invalid_argument(not_json(text, simdjson::error_message(error)));
     }
     Status status;
     ModelConfig config;

@@ -1,10 +1,8 @@
 #include <fmt/format.h>
 
-#include <fstream>
-#include <sstream>
-
 #include "api/chat/json_text.h"
 #include "k3pod/api/chat.h"
+#include "k3pod/base/file.h"
 
 namespace k3pod {
 namespace {
@@ -66,16 +64,15 @@ Status check_fields(const ChatWording& wording) {
 
 Result<ChatWording> read_chat_wording(const std::filesystem::path& dir) {
     const auto file = dir / "chat_format.json";
-    std::ifstream in(file, std::ios::binary);
-    std::ostringstream text;
-    if (!in || !(text << in.rdbuf())) {
-        return not_found(
-            fmt::format("{}: cannot be read; it holds the wording that the chat format "
-                        "adds and belongs beside tiktoken.model",
-                        file.string()));
+    const auto text = read_text_file(file);
+    if (!text) {
+        return Status(text.status().code(),
+                      text.status().message() +
+                          "; it holds the wording that the chat format adds and belongs beside "
+                          "tiktoken.model");
     }
     ChatWording wording;
-    Status status = read_fields(text.view(), wording);
+    Status status = read_fields(*text, wording);
     if (status) status = check_fields(wording);
     if (!status) return status.with_context(file.string());
     if (wording.tool_declare_dynamic.empty()) wording.tool_declare_dynamic = wording.tool_declare;

@@ -54,7 +54,7 @@ TEST_F(WordingFile, may_have_its_own_words_for_later_tools_and_members_of_other_
 TEST_F(WordingFile, is_named_when_it_is_missing) {
     const Status status = read_chat_wording(dir_).status();
     EXPECT_EQ(status.code(), Code::kNotFound);
-    EXPECT_THAT(status.message(), StartsWith((dir_ / "chat_format.json").string()));
+    EXPECT_THAT(status.message(), HasSubstr((dir_ / "chat_format.json").string()));
 }
 
 TEST_F(WordingFile, is_refused_without_a_text_or_its_placeholder) {
