@@ -40,8 +40,8 @@ Status check_sampling(const SamplingParams& params, int32_t vocab) {
     K3POD_TRY(check_range("min_p", params.min_p, {0.0f, 1.0f}));
     K3POD_TRY(check_range("presence_penalty", params.presence_penalty, {-2.0f, 2.0f}));
     K3POD_TRY(check_range("frequency_penalty", params.frequency_penalty, {-2.0f, 2.0f}));
-    K3POD_TRY(
-        check_range("repetition_penalty", params.repetition_penalty, {0.0f, 2.0f, kExclusive}));
+    K3POD_TRY(check_range("repetition_penalty", params.repetition_penalty,
+                          {static_cast<float>(kMinRepetitionPenalty), 2.0f}));
     if (params.top_k < -1) {
         return invalid_argument(fmt::format(
             "top_k is {}; it must be a number of tokens, or 0 or -1 for no limit", params.top_k));

@@ -17,17 +17,20 @@
 namespace k3pod {
 
 inline constexpr int32_t kMaxLogprobs = 20;
+// Logits are divided by the penalty; below this they could leave fp32.
+inline constexpr double kMinRepetitionPenalty = 1e-6;
 // Stands for minus infinity in log-probabilities, so that they can be written as JSON numbers.
 inline constexpr float kMinLogprob = -9999.0f;
 
 struct SamplingParams {
-    float temperature = 1.0f;             // [0, 2]; below 1e-5 is greedy
-    float top_p = 1.0f;                   // (0, 1]
-    int32_t top_k = 0;                    // 0 or -1: off
-    float min_p = 0.0f;                   // [0, 1], of the most likely id's probability
-    float presence_penalty = 0.0f;        // [-2, 2], over generated tokens
-    float frequency_penalty = 0.0f;       // [-2, 2]
-    float repetition_penalty = 1.0f;      // (0, 2], over prompt and generated tokens
+    float temperature = 1.0f;        // [0, 2]; below 1e-5 is greedy
+    float top_p = 1.0f;              // (0, 1]
+    int32_t top_k = 0;               // 0 or -1: off
+    float min_p = 0.0f;              // [0, 1], of the most likely id's probability
+    float presence_penalty = 0.0f;   // [-2, 2], over generated tokens
+    float frequency_penalty = 0.0f;  // [-2, 2]
+    float repetition_penalty =
+        1.0f;  // [kMinRepetitionPenalty, 2], over prompt and generated tokens
     std::map<int32_t, float> logit_bias;  // [-100, 100]
     uint64_t seed = 0;
     int32_t num_logprobs = -1;  // -1: none; 0..kMaxLogprobs alternatives with each token

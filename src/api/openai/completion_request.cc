@@ -77,11 +77,8 @@ std::variant<CompletionRequest, ApiError> parse_completion_request(std::string_v
     const auto num_choices =
         static_cast<int64_t>(request.prompts.size()) * request.params.num_choices;
     if (num_choices > kMaxChoices) {
-        refusal.refuse({.message = fmt::format("n: {} prompts with {} choices each are {} choices; "
-                                               "one request may have {}",
-                                               request.prompts.size(), request.params.num_choices,
-                                               num_choices, kMaxChoices),
-                        .param = "n"});
+        refusal.refuse(
+            too_many_choices(request.prompts.size(), request.params.num_choices, kMaxChoices));
     }
     if (refusal.is_refused()) return refusal.error();
     return request;

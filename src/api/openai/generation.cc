@@ -16,18 +16,10 @@ namespace k3pod {
 namespace {
 
 ApiError context_error(std::string_view prompt, int64_t wanted, int64_t limit) {
-    return {.message = fmt::format("the prompt has {} tokens and {} are to be generated, but this "
-                                   "model's context is {}; send less or lower max_tokens",
+    return {.message = fmt::format("the prompt has {} tokens and {} are to be generated, but a "
+                                   "request's context is {}; send less or lower max_tokens",
                                    prompt, wanted, limit),
             .code = "context_length_exceeded"};
-}
-
-// A full queue would be a reason to try again; this is none.
-ApiError too_many_choices(int32_t num_choices, int64_t limit) {
-    return {.message = fmt::format("n: {} choices are asked for, but this server has room for {} "
-                                   "requests at once; lower n or send fewer prompts",
-                                   num_choices, limit),
-            .param = "n"};
 }
 
 std::string make_id(const char* prefix) {
@@ -115,8 +107,10 @@ std::shared_ptr<Answer> run_answer(const ApiContext& context, Plan plan,
                                    std::shared_ptr<HttpReply> reply) {
     const RequestParams& params = plan.info->params;
     const auto num_choices = static_cast<int32_t>(plan.info->prompts.size()) * params.num_choices;
+    // A full queue would be a reason to try again; this is none.
     if (num_choices > context.service.max_requests()) {
-        reply->send(error_response(too_many_choices(num_choices, context.service.max_requests())));
+        reply->send(error_response(too_many_choices(plan.info->prompts.size(), params.num_choices,
+                                                    context.service.max_requests())));
         return nullptr;
     }
     const uint64_t seed = params.seed ? static_cast<uint64_t>(*params.seed) : random_seed();

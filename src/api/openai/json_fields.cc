@@ -68,7 +68,11 @@ float JsonValue::number(const NumberRange& range) const {
             false, fmt::format("a number {} {} {} {}", range.is_min_excluded ? "above" : "from",
                                range.min, range.is_min_excluded ? "and up to" : "to", range.max));
     }
-    return static_cast<float>(is_right ? *value : range.max);
+    if (!is_right) return static_cast<float>(range.max);
+    const auto rounded = static_cast<float>(*value);
+    // A positive number that fp32 has no room for is the least positive one, not 0.
+    const bool is_lost = range.is_min_excluded && rounded <= static_cast<float>(range.min);
+    return is_lost ? std::nextafter(rounded, INFINITY) : rounded;
 }
 
 std::string JsonValue::text() const {

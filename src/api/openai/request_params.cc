@@ -13,7 +13,7 @@ constexpr size_t kMaxStops = 16;
 constexpr size_t kMaxStopBytes = 1024;
 constexpr int32_t kMaxInt = std::numeric_limits<int32_t>::max();
 constexpr NumberRange kTemperature{0, 2}, kTopP{0, 1, true}, kMinP{0, 1}, kPenalty{-2, 2},
-    kRepetitionPenalty{0, 2, true}, kBias{-100, 100};
+    kRepetitionPenalty{kMinRepetitionPenalty, 2}, kBias{-100, 100};
 
 void check_model(const JsonFields& fields, const RequestRules& rules) {
     const std::string model = fields.text("model");
@@ -92,6 +92,17 @@ void read_stream_options(const JsonFields& fields, RequestParams& params) {
 }
 
 }  // namespace
+
+ApiError too_many_choices(size_t num_prompts, int32_t num_choices, int64_t limit) {
+    const std::string asked =
+        num_prompts == 1
+            ? fmt::format("{} choices are asked for", num_choices)
+            : fmt::format("{} prompts with {} choices each are {} choices", num_prompts,
+                          num_choices, static_cast<int64_t>(num_prompts) * num_choices);
+    return {.message = fmt::format("n: {}, but one request may have {} here; lower n{}", asked,
+                                   limit, num_prompts == 1 ? "" : " or send fewer prompts"),
+            .param = "n"};
+}
 
 void read_max_tokens(const JsonFields& fields, std::initializer_list<const char*> names,
                      int32_t fallback, RequestParams& params) {

@@ -41,6 +41,7 @@ struct RequestParams {
 
 // Choices of one request: n times the number of prompts.
 inline constexpr int32_t kMaxChoices = 128;
+ApiError too_many_choices(size_t num_prompts, int32_t num_choices, int64_t limit);
 
 // All but the fields that chat and completions read in their own way: prompt, logprobs, max_tokens.
 RequestParams read_params(const JsonFields& fields, const RequestRules& rules);

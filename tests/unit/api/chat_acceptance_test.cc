@@ -60,6 +60,18 @@ TEST_F(ChatAcceptance, hands_sampling_to_the_engine) {
     EXPECT_EQ(request.sampling.num_logprobs, -1);
 }
 
+TEST_F(ChatAcceptance, a_positive_number_below_fp32_is_not_taken_for_zero) {
+    service.scripts = {say("", "ok")};
+    EXPECT_EQ(
+        chat({{"temperature", 1e-300}, {"top_p", 1e-300}, {"min_p", 1e-300}})->response.status,
+        200);
+    const SamplingParams sampling = service.submitted(0).request.sampling;
+    EXPECT_GT(sampling.top_p, 0.0f);  // 0 would keep no token at all
+    EXPECT_LT(sampling.top_p, 1e-30f);
+    EXPECT_EQ(sampling.temperature, 0.0f);  // Both have a meaning at 0, the limit's own.
+    EXPECT_EQ(sampling.min_p, 0.0f);
+}
+
 TEST_F(ChatAcceptance, takes_defaults_from_the_model_and_the_service) {
     create({.model_name = "k3-tiny", .default_temperature = 0.75f, .default_top_p = 0.95f});
     service.scripts = {say("", "ok")};

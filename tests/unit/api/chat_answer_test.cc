@@ -298,7 +298,7 @@ TEST_F(ChatAnswer, more_choices_than_ever_fit_are_a_400) {
     EXPECT_EQ(reply->response.status, 400);
     EXPECT_EQ(reply->json().at("error").at("param"), "n");
     EXPECT_THAT(reply->json().at("error").at("message").get<std::string>(),
-                HasSubstr("4 choices are asked for, but this server has room for 3 requests"));
+                HasSubstr("n: 4 choices are asked for, but one request may have 3 here; lower n"));
     EXPECT_EQ(service.num_submitted(), 0u);
     EXPECT_EQ(chat({{"n", 3}})->response.status, 0);
 }

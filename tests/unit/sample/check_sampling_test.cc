@@ -34,7 +34,7 @@ TEST(CheckSampling, refuses_each_field_outside_its_limits) {
         {[](auto& p) { p.frequency_penalty = -3.0f; },
          "frequency_penalty is -3; it must be in [-2, 2]"},
         {[](auto& p) { p.repetition_penalty = 0.0f; },
-         "repetition_penalty is 0; it must be in (0, 2]"},
+         "repetition_penalty is 0; it must be in [1e-06, 2]"},
         {[](auto& p) { p.num_logprobs = 21; }, "21 alternatives per token are asked for"},
         {[](auto& p) { p.num_logprobs = -2; }, "-2 alternatives per token are asked for"},
         {[](auto& p) { p.logit_bias[2304] = 1; },
