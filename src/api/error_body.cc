@@ -15,6 +15,9 @@ const char* type_of(int status) {
             return "not_found_error";
         case 429:
             return "rate_limit_error";
+        case 501:
+        case 505:
+            return "invalid_request_error";  // Not a fault of ours: what is asked is not HTTP/1.1.
         case 503:
             return "unavailable_error";
         case 504:

@@ -6,8 +6,12 @@
 namespace k3pod {
 namespace {
 
-bool is_read_method(const std::string& method) {
-    return method == "GET" || method == "HEAD";
+constexpr const char* kMethods = "GET, HEAD, OPTIONS";
+
+HttpResponse refuse_method() {
+    HttpResponse refusal = error_response({.status = 405, .message = "use GET"});
+    refusal.headers.emplace_back("Allow", kMethods);
+    return refusal;
 }
 
 }  // namespace
@@ -16,16 +20,17 @@ HttpHandler make_node_handler(MetricsRegistry& metrics, std::function<Status()> 
                               std::function<std::string()> health_json) {
     return [&metrics, health = std::move(health), health_json = std::move(health_json)](
                HttpRequest request, std::shared_ptr<HttpReply> reply) {
-        if (request.path != "/health" && request.path != "/metrics") {
+        const bool is_options = request.method == "OPTIONS";
+        const bool is_route = request.path == "/health" || request.path == "/metrics";
+        if (!is_route && !(is_options && request.path == "*")) {
             return reply->send(error_response(
                 {.status = 404,
                  .message =
                      "an expert server has /health and /metrics; the API is on the station"}));
         }
-        if (!is_read_method(request.method)) {
-            HttpResponse refusal = error_response({.status = 405, .message = "use GET"});
-            refusal.headers.emplace_back("Allow", "GET, HEAD");
-            return reply->send(std::move(refusal));
+        if (is_options) return reply->send({.status = 204, .headers = {{"Allow", kMethods}}});
+        if (request.method != "GET" && request.method != "HEAD") {
+            return reply->send(refuse_method());
         }
         if (request.path == "/metrics") {
             return reply->send({.content_type = kMetricsContentType, .body = metrics.expose()});

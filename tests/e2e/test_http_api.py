@@ -98,11 +98,11 @@ class Routes(PodCase):
         self.assertEqual(self.pod.health().json()["kv_usage"], 0)
 
     def test_wrong_paths_methods_and_types(self):
-        for path in ["/", "/v1", "/v1/chat", "/v1/chat/completions/", "/favicon.ico", "/%00", "/v1/../etc/passwd", "/é"]:
+        for path in ["/", "/v1", "/v1/chat", "/v1/chat/completions/x", "/favicon.ico", "/%00", "/v1/../etc/passwd", "/é"]:
             answer = self.pod.request("GET", path.replace("é", "%C3%A9"))
             self.assertEqual(answer.status, 404, path)
             self.error_of(answer)
-        for method, path, allowed in [("GET", CHAT, "POST"), ("DELETE", CHAT, "POST"), ("PUT", "/tokenize", "POST"),
+        for method, path, allowed in [("GET", CHAT, "POST"), ("GET", CHAT + "/", "POST"), ("DELETE", CHAT, "POST"), ("PUT", "/tokenize", "POST"),
                                       ("POST", "/v1/models", "GET"), ("POST", "/health", "GET"),
                                       ("PATCH", "/metrics", "GET")]:
             answer = self.pod.request(method, path, "{}" if method != "GET" else None)
@@ -116,9 +116,12 @@ class Routes(PodCase):
             self.error_of(answer)
         for kind in ["application/json", "Application/JSON; charset=utf-8"]:
             self.assertEqual(self.pod.request("POST", CHAT, body, headers={"Content-Type": kind}).status, 200)
-        self.assertEqual(self.pod.request("OPTIONS", CHAT).status, 204)
-        head = self.pod.request("HEAD", "/health")
-        self.assertEqual((head.status, head.body), (200, b""))
+        for path in [CHAT, "*"]:
+            self.assertEqual(self.pod.request("OPTIONS", path).status, 204)
+        for path, status in [("/health", 200), ("/v1/models/", 200), (CHAT, 405), ("/nowhere", 404)]:
+            head = self.pod.request("HEAD", path)
+            self.assertEqual((head.status, head.body), (status, b""), path)
+        self.assertEqual(self.pod.request("POST", CHAT, body, headers={"Expect": "200-ok"}).status, 417)
 
     def test_unknown_fields_are_ignored(self):
         extra = {"user": "me", "metadata": {"a": [1]}, "service_tier": "auto", "store": False, "🎉": None,

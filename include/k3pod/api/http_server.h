@@ -1,7 +1,9 @@
 #pragma once
-// A small HTTP/1.1 server on one I/O thread plus a worker pool (Boost.Beast inside). It exists
-// because a client that goes away must cancel its request in every phase: the connection is watched
-// while a handler's answer is pending, streaming or not.
+// A small HTTP/1.1 server on one I/O thread plus workers (Boost.Beast inside). It exists because a
+// client that goes away must cancel its request in every phase: the connection is watched while a
+// handler's answer is pending, streaming or not. Only POST brings work (prompts of megabytes are
+// tokenised in its handler), so every other method has a worker of its own: probes and scrapes are
+// answered at once, however many prompts are being built.
 
 #include <cstdint>
 #include <functional>
@@ -17,7 +19,8 @@
 namespace k3pod {
 
 struct HttpRequest {
-    std::string method, path, query, body;  // path decoded, without the query
+    // The path is decoded, without the query and without a slash at its end; "*" is the server.
+    std::string method, path, query, body;
     std::vector<std::pair<std::string, std::string>> headers;
     std::string_view header(std::string_view name) const;  // case-insensitive, empty when absent
 };
@@ -51,7 +54,7 @@ struct HttpServerOptions {
     int64_t max_body_bytes = 64 << 20;    // 413 beyond
     int32_t max_header_bytes = 32 << 10;  // 431 beyond
     int32_t max_connections = 1024;       // beyond: 503 and close
-    int32_t num_workers = 4;              // handlers run there
+    int32_t num_workers = 4;              // handlers of POST run there; one more does the rest
     int64_t max_unsent_bytes = 8 << 20;   // of one stream, waiting for a client that reads slowly
     Nanoseconds header_timeout{std::chrono::seconds(30)};  // whole header; 408 after
     Nanoseconds body_timeout{std::chrono::seconds(30)};    // between two reads of a body; 408 after

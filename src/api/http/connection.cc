@@ -137,7 +137,7 @@ void Connection::refuse(const ApiError& error) {
     is_answer_complete_ = true;
     const HttpResponse response = error_response(error);
     queue_head(response, false, response.body.size());
-    outbox_ += response.body;
+    if (!reader_.is_head()) outbox_ += response.body;
     write_more();
     read_more();
 }

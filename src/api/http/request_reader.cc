@@ -68,6 +68,7 @@ void RequestReader::begin() {
     parser_->header_limit(static_cast<uint32_t>(max_header_bytes_));
     parser_->body_limit(static_cast<uint64_t>(max_body_bytes_));
     state_ = State::kHeader;
+    is_head_ = false;
 }
 
 RequestReader::State RequestReader::parse() {
@@ -81,10 +82,9 @@ RequestReader::State RequestReader::parse() {
     if (error == http::error::need_more) error = {};
     if (error) return refuse(error);
     if (state_ == State::kHeader && parser_->is_header_done()) {
-        if (!has_sound_framing()) return state_ = State::kRefused;
+        is_head_ = parser_->get().method() == http::verb::head;
+        if (!has_sound_framing() || !has_known_expectations()) return state_ = State::kRefused;
         state_ = State::kBody;
-        expects_continue_ = !parser_->is_done() &&
-                            beast::iequals(parser_->get()[http::field::expect], "100-continue");
     }
     if (parser_->is_done()) return state_ = State::kComplete;
     // What the parser leaves is a header or a chunk's header that has not ended.
@@ -111,6 +111,24 @@ bool RequestReader::has_sound_framing() {
     if (num_hosts > 1 || (num_hosts == 0 && header.version() >= 11)) {
         error_ = {.status = 400,
                   .message = fmt::format("the request has {} Host fields; send one", num_hosts)};
+        return false;
+    }
+    return true;
+}
+
+// RFC 9110, section 10.1.1; HTTP/1.0 knows no expectations.
+bool RequestReader::has_known_expectations() {
+    const auto& header = parser_->get();
+    if (header.version() < 11) return true;
+    const auto expectations = header.equal_range(http::field::expect);
+    for (auto field = expectations.first; field != expectations.second; ++field) {
+        expects_continue_ = !parser_->is_done();
+        if (beast::iequals(field->value(), "100-continue")) continue;
+        error_ = {
+            .status = 417,
+            .message = fmt::format("Expect: \"{:.40}\" is not supported, only 100-continue is; "
+                                   "leave the header out",
+                                   to_view(field->value()))};
         return false;
     }
     return true;
@@ -146,7 +164,6 @@ HttpRequest RequestReader::take() {
     state_ = State::kIdle;
     keep_alive_ = message.keep_alive();
     is_http_1_0_ = message.version() < 11;
-    is_head_ = message.method() == http::verb::head;
 
     HttpRequest request;
     request.method = std::string(to_view(message.method_string()));
@@ -158,6 +175,7 @@ HttpRequest RequestReader::take() {
     // A path that cannot be decoded is kept as it came and matches no route.
     if (!percent_decode(target.substr(0, mark), request.path))
         request.path = target.substr(0, mark);
+    if (request.path.size() > 1 && request.path.back() == '/') request.path.pop_back();
     if (mark != std::string_view::npos) request.query = target.substr(mark + 1);
     request.body = std::move(message.body());
     return request;

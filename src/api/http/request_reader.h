@@ -42,13 +42,16 @@ class RequestReader {
     // Of the request taken last.
     bool keep_alive() const { return keep_alive_; }
     bool is_http_1_0() const { return is_http_1_0_; }
+    // Of the request whose header was read last, refused or not.
     bool is_head() const { return is_head_; }
 
   private:
     using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
 
     void begin();
+    // Each false with error_ set.
     bool has_sound_framing();
+    bool has_known_expectations();
     State refuse(boost::beast::error_code error);
 
     const int32_t max_header_bytes_;

@@ -13,6 +13,7 @@
 
 #include "api/http/connection.h"
 #include "k3pod/api/http_server.h"
+#include "k3pod/base/listen_error.h"
 #include "k3pod/base/log.h"
 
 namespace k3pod {
@@ -52,6 +53,7 @@ class Server final : public HttpServer {
     Server(const HttpServerOptions& options, HttpHandler handler)
         : handler_(std::move(handler)),
           workers_(static_cast<size_t>(options.num_workers)),
+          probes_(1),
           acceptor_(io_),
           timer_(io_) {
         host_.options = options;
@@ -69,8 +71,8 @@ class Server final : public HttpServer {
             asio::post(io_, [this] { stop(); });
             io_thread_.join();
         }
-        workers_.stop();
-        workers_.join();
+        for (asio::thread_pool* pool : {&workers_, &probes_}) pool->stop();
+        for (asio::thread_pool* pool : {&workers_, &probes_}) pool->join();
     }
 
     Status listen() {
@@ -78,13 +80,9 @@ class Server final : public HttpServer {
         error_code error;
         const auto found =
             tcp::resolver(io_).resolve(address.host, address.port, tcp::resolver::passive, error);
-        if (!error) bind(*found.begin(), error);
-        if (error) {
-            return unavailable(fmt::format(
-                "cannot listen on {}: {}; end the process that holds the address or choose another "
-                "one in the pod file",
-                host_.options.listen, error.message()));
-        }
+        if (error) return no_such_host(host_.options.listen, error.message());
+        bind(*found.begin(), error);
+        if (error) return cannot_listen(host_.options.listen, error.value());
         port_ = acceptor_.local_endpoint().port();
         accept();
         io_thread_ = std::thread([this] { io_.run(); });
@@ -157,8 +155,9 @@ class Server final : public HttpServer {
     }
 
     void post_to_workers(HttpRequest request, std::shared_ptr<ReplyBox> box) {
-        asio::post(workers_, [this, request = std::move(request),
-                              reply = make_reply(std::move(box))]() mutable {
+        asio::thread_pool& pool = request.method == "POST" ? workers_ : probes_;
+        asio::post(pool, [this, request = std::move(request),
+                          reply = make_reply(std::move(box))]() mutable {
             const std::string what = request.method + " " + request.path.substr(0, 64);
             try {
                 handler_(std::move(request), std::move(reply));
@@ -170,7 +169,7 @@ class Server final : public HttpServer {
 
     const HttpHandler handler_;
     Connection::Host host_;
-    asio::thread_pool workers_;
+    asio::thread_pool workers_, probes_;
     asio::io_context io_{1};
     tcp::acceptor acceptor_;
     asio::steady_timer timer_;  // accepting again; the grace of the end

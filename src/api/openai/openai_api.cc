@@ -65,6 +65,7 @@ class Api final : public OpenAiApi {
         reply = make_counting_reply(std::move(reply), context_.metrics, context_.clock,
                                     route != nullptr ? route->path : "other",
                                     method_label(request.method));
+        if (request.method == "OPTIONS" && request.path == "*") return reply->send(allow_all());
         if (route == nullptr) return refuse_path(request, *reply);
         if (request.method == "OPTIONS") return reply->send(allow(*route, 204));
         const bool is_get = request.method == "GET" || request.method == "HEAD";
@@ -140,6 +141,11 @@ class Api final : public OpenAiApi {
         }
         response.headers.emplace_back("Allow", methods);
         return response;
+    }
+
+    // What some route takes.
+    static HttpResponse allow_all() {
+        return {.status = 204, .headers = {{"Allow", "GET, HEAD, POST, OPTIONS"}}};
     }
 
     // ---- routes ----

@@ -101,6 +101,20 @@ TEST_F(HttpServerTest, hands_over_request_and_sends_the_answer) {
     EXPECT_EQ(response.headers.at("content-type"), "text/plain");
 }
 
+TEST_F(HttpServerTest, leaves_out_the_slash_at_the_end_of_a_path) {
+    start();
+    RawHttpClient client(port_);
+    const std::pair<std::string, std::string> paths[] = {
+        {"/v1/models/", "/v1/models"}, {"/", "/"}, {"/a%2F?x=/", "/a"}, {"*", "*"}};
+    for (const auto& [target, path] : paths) {
+        client.send("OPTIONS " + target + " HTTP/1.1\r\nHost: h\r\n\r\n");
+        const Call call = next_call();
+        EXPECT_EQ(call.request.path, path);
+        call.reply->send(text("done"));
+        EXPECT_EQ(client.read_response().status, 200);
+    }
+}
+
 TEST_F(HttpServerTest, keeps_the_connection_and_answers_pipelined_requests_in_order) {
     start();
     RawHttpClient client(port_);
@@ -247,7 +261,31 @@ TEST_F(HttpServerTest, refuses_what_is_not_http) {
     }
     RawHttpClient client(port_);
     client.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
-    EXPECT_EQ(client.read_response().status, 505);
+    const RawResponse response = client.read_response();
+    EXPECT_EQ(response.status, 505);
+    EXPECT_THAT(response.body, HasSubstr("\"type\":\"invalid_request_error\""));
+}
+
+TEST_F(HttpServerTest, refuses_expectations_that_it_does_not_know) {
+    start();
+    RawHttpClient client(port_);
+    client.send("POST / HTTP/1.1\r\nHost: h\r\nExpect: 200-ok\r\nContent-Length: 2\r\n\r\n");
+    const RawResponse response = client.read_response();
+    EXPECT_EQ(response.status, 417);
+    EXPECT_THAT(response.body, HasSubstr("200-ok"));
+    EXPECT_TRUE(client.is_closed_by_server());
+    // HTTP/1.0 has no expectations, and its clients do not wait for "100 Continue".
+    RawHttpClient old(port_);
+    old.send("POST / HTTP/1.0\r\nExpect: 200-ok\r\nContent-Length: 2\r\n\r\nab");
+    EXPECT_EQ(next_call().request.body, "ab");
+}
+
+TEST_F(HttpServerTest, refuses_head_without_a_body) {
+    start();
+    RawHttpClient client(port_);
+    client.send("HEAD / HTTP/1.1\r\nHost: h\r\nExpect: 200-ok\r\n\r\n");
+    EXPECT_EQ(client.read_head().status, 417);
+    EXPECT_TRUE(client.is_closed_by_server());
 }
 
 TEST_F(HttpServerTest, tells_a_slow_client_that_its_header_or_body_did_not_come) {
@@ -294,6 +332,15 @@ TEST_F(HttpServerTest, names_an_address_that_is_taken) {
     EXPECT_EQ(second.status().code(), Code::kUnavailable);
     EXPECT_THAT(second.status().message(), HasSubstr("cannot listen on " + address));
     EXPECT_THAT(second.status().message(), HasSubstr("in use"));
+}
+
+TEST_F(HttpServerTest, tells_an_address_of_another_machine_from_a_host_that_there_is_not) {
+    const auto foreign = HttpServer::start({.listen = "192.0.2.1:0"}, [](HttpRequest, auto) {});
+    EXPECT_THAT(foreign.status().message(), HasSubstr("no interface of this machine"));
+    const auto unknown =
+        HttpServer::start({.listen = "no..host:0"}, [](HttpRequest, auto) {});
+    EXPECT_THAT(unknown.status().message(),
+                HasSubstr("cannot listen on no..host:0: no such host"));
 }
 
 TEST_F(HttpServerTest, names_an_address_that_is_none) {
@@ -450,6 +497,25 @@ TEST(HttpServer, answers_500_when_the_handler_throws) {
                                     [](HttpRequest, auto) { throw std::runtime_error("boom"); });
     ASSERT_TRUE(server.is_ok());
     EXPECT_EQ(testing::http_call((*server)->port(), "GET", "/").status, 500);
+}
+
+TEST(HttpServer, answers_probes_while_every_worker_is_busy) {
+    Event is_busy, may_end;
+    auto server = HttpServer::start({.listen = "127.0.0.1:0", .num_workers = 1},
+                                    [&](const HttpRequest& request, const auto& reply) {
+                                        if (request.method == "POST") {
+                                            is_busy.set();
+                                            may_end.wait();
+                                        }
+                                        reply->send(text(request.path));
+                                    });
+    ASSERT_TRUE(server.is_ok());
+    RawHttpClient client((*server)->port());
+    client.send("POST /prompt HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n");
+    ASSERT_TRUE(is_busy.wait());
+    EXPECT_EQ(testing::http_call((*server)->port(), "GET", "/health").body, "/health");
+    may_end.set();
+    EXPECT_EQ(client.read_response().body, "/prompt");
 }
 
 TEST_F(HttpServerTest, lets_an_answer_under_way_end_when_it_stops) {

@@ -46,6 +46,10 @@ TEST_F(Routes, answers_options) {
     const auto reply = call("OPTIONS", "/v1/chat/completions", "", "");
     EXPECT_EQ(reply->response.status, 204);
     EXPECT_EQ(reply->header("Allow"), "POST, OPTIONS");
+    const auto whole = call("OPTIONS", "*", "", "");
+    EXPECT_EQ(whole->response.status, 204);
+    EXPECT_EQ(whole->header("Allow"), "GET, HEAD, POST, OPTIONS");
+    EXPECT_EQ(call("GET", "*")->response.status, 404);
 }
 
 TEST_F(Routes, lists_the_model_and_finds_it_by_id) {
@@ -203,7 +207,14 @@ TEST(NodeHandler, has_health_and_metrics_only) {
     EXPECT_THAT(ask_node(handler, "GET", "/metrics")->response.body,
                 HasSubstr("k3pod_experts_rows_total 3\n"));
     EXPECT_EQ(ask_node(handler, "GET", "/v1/models")->response.status, 404);
-    EXPECT_EQ(ask_node(handler, "POST", "/health")->response.status, 405);
+    const auto post = ask_node(handler, "POST", "/health");
+    EXPECT_EQ(post->response.status, 405);
+    EXPECT_EQ(post->header("Allow"), "GET, HEAD, OPTIONS");
+    for (const char* path : {"/health", "*"}) {
+        const auto options = ask_node(handler, "OPTIONS", path);
+        EXPECT_EQ(options->response.status, 204);
+        EXPECT_EQ(options->header("Allow"), "GET, HEAD, OPTIONS");
+    }
 }
 
 }  // namespace
