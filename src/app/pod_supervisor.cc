@@ -17,6 +17,12 @@ bool is_damaged_input(const Status& why) {
            why.code() == Code::kInvalidArgument;
 }
 
+// Reasons begin with the node, which /health names in front of them.
+std::string without_name(const std::string& reason, const std::string& node) {
+    const std::string name = node + " ";
+    return reason.starts_with(name) ? reason.substr(name.size()) : reason;
+}
+
 }  // namespace
 
 PodSupervisor::PodSupervisor(const PodConfig& pod, MetricsRegistry& metrics, ProgressBoard& board,
@@ -105,9 +111,8 @@ void PodSupervisor::on_data_plane_down(const std::string& node, const Status& wh
 
 void PodSupervisor::on_waiting(const std::string& node, const Status& why) {
     post([this, node, why] {
-        // The reason names the node and its address already.
-        log::info(fmt::format("waiting for {}: {}", node, why.message()));
-        nodes_[node].state = why.message();
+        log::info("waiting: " + why.message());  // The reason names the node.
+        nodes_[node].state = without_name(why.message(), node);
         if (is_damaged_input(why)) fail_start(node, why);
         update_door();
     });
@@ -117,6 +122,7 @@ void PodSupervisor::on_connected(const std::string& node, const NodeIdentity& se
     post([this, node, build = server.build_id] {
         log::info(fmt::format("{} connected (build {})", node, build));
         nodes_[node].state = "connected";
+        nodes_[node].is_lost = false;
     });
 }
 
@@ -161,10 +167,14 @@ void PodSupervisor::handle_report(const std::string& node, uint64_t session,
     update_door();
 }
 
+// One loss has several witnesses (its own word, the control stream, the data plane); the first to
+// speak knows most.
 void PodSupervisor::handle_lost(const std::string& node, const Status& why) {
-    log::warning(fmt::format("{} is lost: {}", node, why.message()));
     Node& entry = nodes_[node];
-    entry.state = why.message();
+    if (!std::exchange(entry.is_lost, true)) {
+        entry.state = without_name(why.message(), node);
+        log::warning("lost: " + why.message());
+    }
     entry.ready->set(0);
     exchange_->detach(node, why);
     update_door();

@@ -51,6 +51,7 @@ class PodSupervisor final : public ControlEvents {
     struct Node {
         std::string address;
         std::string state = "not connected yet";  // for /health, behind the node's name
+        bool is_lost = false;                     // since it was connected last
         std::unique_ptr<ControlLink> link;
         Gauge* ready = nullptr;
     };

@@ -26,7 +26,7 @@ class Connection {
     // A negative timeout waits until the stream ends.
     bool read(v1::ServerMessage& message, Nanoseconds timeout);
 
-    // Ends the stream and tells why it ended. Call once, last.
+    // Ends the stream and tells why it ended, in a few words. Call once, last.
     Status finish();
 
     // Ends every wait soon.

@@ -54,7 +54,10 @@ class Link final : public ControlLink {
     Result<NodeIdentity> say_hello(Connection& connection);
     bool assign(Connection& connection);
     void listen(Connection& connection);
-    Status why_closed(Connection& connection);
+    Status why_closed(Connection& connection, const std::string& consequence);
+    std::string not_reachable() const {
+        return fmt::format("{} is not reachable at {}", node_, address_);
+    }
     void report_waiting(const Status& why);
     void adopt(Connection* connection);
     bool is_stopping_or_wait(Nanoseconds timeout);
@@ -121,12 +124,12 @@ bool Link::is_stopping_or_wait(Nanoseconds timeout) {
 void Link::run_connection(Connection& connection) {
     const Result<NodeIdentity> server = say_hello(connection);
     if (!server.is_ok()) return report_waiting(server.status());
-    if (!assign(connection)) return report_waiting(why_closed(connection));
+    if (!assign(connection)) return report_waiting(why_closed(connection, not_reachable()));
     backoff_ = kFirstBackoff;
     last_waiting_.clear();
     events_.on_connected(node_, *server);
     listen(connection);
-    const Status why = why_closed(connection);
+    const Status why = why_closed(connection, node_ + " is gone");
     if (!is_stopping_or_wait(Nanoseconds{0})) events_.on_lost(node_, why);
 }
 
@@ -138,7 +141,7 @@ Result<NodeIdentity> Link::say_hello(Connection& connection) {
     const bool is_answered = connection.open(kHelloTimeout) &&
                              connection.write(hello, kHelloTimeout) &&
                              connection.read(answer, kHelloTimeout);
-    if (!is_answered) return why_closed(connection);
+    if (!is_answered) return why_closed(connection, not_reachable());
     const NodeIdentity server = from_proto(answer.hello_reply().server());
     if (const Status refusal = refusal_of(answer.hello_reply()); !refusal.is_ok()) {
         return refusal.with_context(fmt::format("{} at {} refused", node_, address_));
@@ -165,13 +168,13 @@ void Link::listen(Connection& connection) {
     }
 }
 
-Status Link::why_closed(Connection& connection) {
+Status Link::why_closed(Connection& connection, const std::string& consequence) {
     const Status closed = connection.finish();
     {
         const std::lock_guard lock(mutex_);
         if (reconnect_reason_) return *reconnect_reason_;
     }
-    return closed.with_context(fmt::format("{} at {} is not reachable", node_, address_));
+    return closed.with_context(consequence);
 }
 
 void Link::report_waiting(const Status& why) {

@@ -6,8 +6,10 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <memory>
+#include <string>
+
+#include "k3pod/base/listen_error.h"
 
 namespace k3pod::control {
 namespace {
@@ -19,17 +21,35 @@ struct FreeAddresses {
 };
 using AddressList = std::unique_ptr<addrinfo, FreeAddresses>;
 
-std::string bind_error(const addrinfo& address) {
+// errno of the first step that fails; 0 when none does.
+int bind_error(const addrinfo& address) {
     const int fd = socket(address.ai_family, address.ai_socktype, address.ai_protocol);
-    if (fd < 0) return std::strerror(errno);
+    if (fd < 0) return errno;
     const int reuse = 1;
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &reuse, sizeof(reuse));
-    std::string reason;
-    if (bind(fd, address.ai_addr, address.ai_addrlen) != 0 || ::listen(fd, 1) != 0) {
-        reason = std::strerror(errno);
-    }
+    int error = 0;
+    if (bind(fd, address.ai_addr, address.ai_addrlen) != 0 || ::listen(fd, 1) != 0) error = errno;
     close(fd);
-    return reason;
+    return error;
+}
+
+Status why_not(const std::string& address) {
+    const size_t colon = address.rfind(':');
+    std::string host = address.substr(0, colon);
+    if (host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
+    addrinfo hints{};
+    hints.ai_socktype = SOCK_STREAM;
+    addrinfo* found = nullptr;
+    const int unknown =
+        getaddrinfo(host.c_str(), address.substr(colon + 1).c_str(), &hints, &found);
+    const AddressList owner(found);
+    if (unknown != 0) return no_such_host(address, gai_strerror(unknown));
+    const int error = bind_error(*found);
+    if (error != 0) return cannot_listen(address, error);
+    return unavailable(
+        fmt::format("cannot listen on {}: gRPC refuses the address; choose another "
+                    "one in the pod file",
+                    address));
 }
 
 }  // namespace
@@ -43,19 +63,7 @@ Status check_listen_address(const std::string& node, const std::string& address)
 }
 
 Status listen_error(const std::string& node, const std::string& address) {
-    const size_t colon = address.rfind(':');
-    addrinfo hints{};
-    hints.ai_socktype = SOCK_STREAM;
-    addrinfo* found = nullptr;
-    const int error = getaddrinfo(address.substr(0, colon).c_str(),
-                                  address.substr(colon + 1).c_str(), &hints, &found);
-    const AddressList owner(found);
-    std::string reason = error != 0 ? gai_strerror(error) : bind_error(*found);
-    if (reason.empty()) reason = "gRPC refused the address";
-    return unavailable(fmt::format(
-        "{}: cannot listen on control address {}: {}; stop the process that uses it (perhaps an "
-        "older k3pod), or change the address in the pod file",
-        node, address, reason));
+    return why_not(address).with_context(fmt::format("[[expert]] {} control", node));
 }
 
 }  // namespace k3pod::control

@@ -132,7 +132,8 @@ class Lifecycle(unittest.TestCase):
             self.assertEqual(answer.status, 503)
             self.assertIn("Retry-After", answer.headers)
             self.assertIn("spark-1", answer.json()["error"]["message"])
-            wait_for(lambda: "waiting for spark-1" in pod.station.text(), 10, "the log names nobody")
+            wait_for(lambda: "waiting: spark-1 is not reachable at" in pod.station.text(), 10, "the log names nobody")
+            self.assertIn(f"127.0.0.1:{pod.control_ports['spark-1']}: Connection refused", pod.station.text())
             for node in pod.experts.values():
                 node.start()
             pod.wait_ready()
@@ -177,6 +178,15 @@ class Lifecycle(unittest.TestCase):
             self.assertEqual(pod.station.wait(), 0)
             for node in pod.experts.values():
                 self.assertEqual(node.stop(), 0)
+
+    def test_a_drained_server_is_lost_once_and_with_its_own_reason(self):
+        with Pod() as pod:
+            pod.start()
+            self.assertEqual(pod.experts["spark-1"].stop(), 0)
+            wait_for(lambda: "waiting: spark-1 is not reachable" in pod.station.text(), 10, "nobody waits")
+            losses = [line for line in pod.station.text().splitlines() if "lost: spark-1" in line]
+            self.assertEqual([line.split("| ")[1] for line in losses], ["lost: spark-1 is draining"])
+            self.assertIn("spark-1 (is not reachable at", pod.health().json()["reason"])
 
     def test_drain_limit_cuts_off_what_does_not_finish(self):
         with Pod(station={"drain_timeout": '"300 ms"', "default_max_tokens": 8000, "max_model_len": 8192}) as pod:

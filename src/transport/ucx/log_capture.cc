@@ -43,8 +43,8 @@ LogCapture::~LogCapture() {
     active_capture = outer_;
 }
 
-std::string LogCapture::text() const {
-    return lines_.empty() ? "nothing" : lines_;
+std::string LogCapture::clause() const {
+    return lines_.empty() ? std::string() : "; UCX said: " + lines_;
 }
 
 void route_ucx_log() {

@@ -17,8 +17,10 @@ class LogCapture {
     bool is_empty() const { return lines_.empty(); }
     // One of the lines was an error in UCX's eyes.
     bool has_error() const { return has_error_; }
-    // What UCX said so far, one sentence after another, or "nothing".
-    std::string text() const;
+    // What UCX said so far, one sentence after another; empty when it said nothing.
+    const std::string& text() const { return lines_; }
+    // The same behind a sentence that it explains: "; UCX said: ...", or nothing at all.
+    std::string clause() const;
 
   private:
     friend struct LogRouter;

@@ -32,8 +32,9 @@ Result<PeerId> UcxTransport::connect(std::span<const std::byte> address,
     const ucs_status_t status = ucp_ep_create(worker_->handle(), &params, &peer->endpoint);
     if (status != UCS_OK) {
         watch_.forget(id);
-        return unavailable(fmt::format("{} cannot be reached over {}: {}; UCX said: {}", peer_name,
-                                       settings_.name, ucs_status_string(status), capture.text()));
+        return unavailable(fmt::format("{} cannot be reached over {}: {}{}", peer_name,
+                                       settings_.name, ucs_status_string(status),
+                                       capture.clause()));
     }
     if (Status lanes = check_lanes(*peer); !lanes.is_ok()) {
         start_closing(std::move(peer));
@@ -116,9 +117,8 @@ void UcxTransport::report_failures(const std::string& ucx_said) {
         if (it == peers_.end()) continue;  // closed by us before UCX noticed
         std::unique_ptr<Peer> peer = std::move(it->second);
         peers_.erase(it);
-        const Status why =
-            unavailable(fmt::format("{} is gone over {}: {}; UCX said: {}", peer->name,
-                                    settings_.name, peer->failure, ucx_said));
+        const Status why = unavailable(fmt::format("{} is gone over {}: {}{}", peer->name,
+                                                   settings_.name, peer->failure, ucx_said));
         start_closing(std::move(peer));
         ++num_events_;
         handler_.on_peer_failed(id, why);

@@ -246,7 +246,7 @@ int UcxTransport::progress() {
         note_ended_processes();
     }
     if (!failed_peers_.empty()) {
-        report_failures(capture.text());
+        report_failures(capture.clause());
     } else if (capture.has_error()) {
         log::warning(fmt::format("{}: UCX said: {}", settings_.name, capture.text()));
     }

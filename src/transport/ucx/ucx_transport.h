@@ -90,6 +90,7 @@ class UcxTransport final : public Transport {
     void finish_sends();
     void end_op(SendOp& op);
     void note_ended_processes();
+    // `ucx_said` is LogCapture::clause().
     void report_failures(const std::string& ucx_said);
     void start_closing(std::unique_ptr<Peer> peer);
     void advance_closings();

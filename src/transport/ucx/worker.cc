@@ -43,10 +43,11 @@ std::string explain_start_failure(const UcxOptions& options, const Settings& set
                                   ucs_status_t status, const std::string& ucx_said,
                                   int64_t memlock_bytes) {
     return fmt::format(
-        "{} on device {} cannot start: {}. UCX {} said: {}. Receive buffers asked for: {} bytes; "
+        "{} on device {} cannot start: {}. UCX {} {}. Receive buffers asked for: {} bytes; "
         "limit on locked memory: {}; kernel {}. What to do: {}",
         settings.name, options.device.empty() ? "any" : options.device, ucs_status_string(status),
-        ucp_get_version_string(), ucx_said, settings.locked_bytes,
+        ucp_get_version_string(), ucx_said.empty() ? "gave no reason" : "said: " + ucx_said,
+        settings.locked_bytes,
         memlock_bytes < 0 ? "unlimited" : fmt::format("{} bytes", memlock_bytes), kernel_release(),
         advice_for(options.kind));
 }

@@ -23,8 +23,17 @@ TEST(ControlListen, names_the_address_that_is_in_use_and_why) {
     ASSERT_FALSE(second.is_ok());
     EXPECT_EQ(second.status().code(), Code::kUnavailable);
     EXPECT_THAT(second.status().message(),
-                AllOf(HasSubstr("spark-2: cannot listen on control address " + address),
+                AllOf(HasSubstr("[[expert]] spark-2 control: cannot listen on " + address),
                       HasSubstr("Address already in use")));
+}
+
+TEST(ControlListen, tells_an_address_of_another_machine_from_a_host_that_there_is_not) {
+    RecordingHandler handler;
+    const NodeIdentity self = test_identity("spark-1", 7);
+    EXPECT_THAT(ControlServer::start("192.0.2.1:0", self, handler).status().message(),
+                HasSubstr("no interface of this machine has that address"));
+    EXPECT_THAT(ControlServer::start("no..host:0", self, handler).status().message(),
+                HasSubstr("cannot listen on no..host:0: no such host"));
 }
 
 TEST(ControlListen, refuses_an_address_without_a_port) {
