@@ -27,7 +27,7 @@ int64_t vector_bytes(const StationVector& vector) {
         count =
             static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(count, 8))));
     }
-    return count * dtype_bytes(vector.dtype);
+    return count * dtype_bits(vector.dtype) / 8;
 }
 
 Result<int64_t> count_text_bytes(const ModelConfig& config, const ModuleFormats& formats) {
@@ -89,7 +89,7 @@ int64_t expert_file_bytes(const ModelConfig& config, Release release) {
     int64_t bytes = 0;
     for (const Projection projection : kProjections) {
         for (const ExpertTensor& tensor : expert_tensors(config, release, projection)) {
-            bytes += num_values(tensor.shape) * dtype_bytes(tensor.dtype);
+            bytes += num_values(tensor.shape) * dtype_bits(tensor.dtype) / 8;
         }
     }
     return bytes;

@@ -19,15 +19,24 @@ struct DTypeRow {
     int64_t bits;
 };
 
+// In the order of the enumerators.
 constexpr DTypeRow kDTypes[] = {
-    {"F32", DType::kF32, 32},       {"BF16", DType::kBf16, 16},    {"F16", DType::kF16, 16},
-    {"F8_E4M3", DType::kF8E4M3, 8}, {"U8", DType::kU8, 8},         {"BOOL", DType::kOther, 8},
-    {"I8", DType::kOther, 8},       {"F8_E5M2", DType::kOther, 8}, {"F8_E8M0", DType::kOther, 8},
-    {"I16", DType::kOther, 16},     {"U16", DType::kOther, 16},    {"I32", DType::kOther, 32},
-    {"U32", DType::kOther, 32},     {"I64", DType::kOther, 64},    {"U64", DType::kOther, 64},
-    {"F64", DType::kOther, 64},     {"C64", DType::kOther, 64},    {"F4", DType::kOther, 4},
-    {"F6_E2M3", DType::kOther, 6},  {"F6_E3M2", DType::kOther, 6},
+    {"F32", DType::kF32, 32},       {"BF16", DType::kBf16, 16},     {"F16", DType::kF16, 16},
+    {"F8_E4M3", DType::kF8E4M3, 8}, {"U8", DType::kU8, 8},          {"BOOL", DType::kBool, 8},
+    {"I8", DType::kI8, 8},          {"I16", DType::kI16, 16},       {"U16", DType::kU16, 16},
+    {"I32", DType::kI32, 32},       {"U32", DType::kU32, 32},       {"I64", DType::kI64, 64},
+    {"U64", DType::kU64, 64},       {"F8_E5M2", DType::kF8E5M2, 8}, {"F8_E8M0", DType::kF8E8M0, 8},
+    {"F64", DType::kF64, 64},       {"C64", DType::kC64, 64},       {"F4", DType::kF4, 4},
+    {"F6_E2M3", DType::kF6E2M3, 6}, {"F6_E3M2", DType::kF6E3M2, 6},
 };
+constexpr bool is_in_order() {
+    size_t position = 0;
+    for (const DTypeRow& row : kDTypes) {
+        if (static_cast<size_t>(row.dtype) != position++) return false;
+    }
+    return position == static_cast<size_t>(DType::kF6E3M2) + 1;
+}
+static_assert(is_in_order());
 
 constexpr size_t kMaxNameBytes = 512;
 constexpr size_t kMaxRank = 16;
@@ -222,37 +231,11 @@ class HeaderReader {
 }  // namespace
 
 const char* dtype_name(DType dtype) {
-    switch (dtype) {
-        case DType::kF32:
-            return "F32";
-        case DType::kBf16:
-            return "BF16";
-        case DType::kF16:
-            return "F16";
-        case DType::kF8E4M3:
-            return "F8_E4M3";
-        case DType::kU8:
-            return "U8";
-        case DType::kOther:
-            return "another dtype";
-    }
-    return "unknown";
+    return kDTypes[static_cast<size_t>(dtype)].name.data();
 }
 
-int64_t dtype_bytes(DType dtype) {
-    switch (dtype) {
-        case DType::kF32:
-            return 4;
-        case DType::kBf16:
-        case DType::kF16:
-            return 2;
-        case DType::kF8E4M3:
-        case DType::kU8:
-            return 1;
-        case DType::kOther:
-            return 0;
-    }
-    return 0;
+int64_t dtype_bits(DType dtype) {
+    return kDTypes[static_cast<size_t>(dtype)].bits;
 }
 
 Result<SafetensorsHeader> parse_safetensors_header(std::string_view json, int64_t file_bytes) {

@@ -57,18 +57,9 @@ std::optional<WeightFormat> stored_format(const Checkpoint& checkpoint, std::str
         name += "_packed";
         return checkpoint.find(name) ? std::optional(WeightFormat::kMxfp4) : std::nullopt;
     }
-    switch (tensor->dtype) {
-        case DType::kBf16:
-            return WeightFormat::kBf16;
-        case DType::kF8E4M3:
-            return WeightFormat::kFp8Tile;
-        case DType::kU8:
-            return WeightFormat::kNvfp4;
-        case DType::kF32:
-        case DType::kF16:
-        case DType::kOther:
-            return std::nullopt;
-    }
+    if (tensor->dtype == DType::kBf16) return WeightFormat::kBf16;
+    if (tensor->dtype == DType::kF8E4M3) return WeightFormat::kFp8Tile;
+    if (tensor->dtype == DType::kU8) return WeightFormat::kNvfp4;
     return std::nullopt;
 }
 

@@ -23,10 +23,9 @@ void check(const k3pod::SafetensorsHeader& header, int64_t payload_begin, int64_
         require(tensor.offset_bytes >= end);
         end = tensor.offset_bytes + tensor.size_bytes;
         unnamed -= tensor.size_bytes;
-        if (tensor.dtype == k3pod::DType::kOther) continue;
         int64_t values = 1;
         for (const int64_t extent : tensor.shape) values *= extent;
-        require(values * k3pod::dtype_bytes(tensor.dtype) == tensor.size_bytes);
+        require(values * k3pod::dtype_bits(tensor.dtype) == 8 * tensor.size_bytes);
     }
     require(end <= file_bytes && unnamed == header.unnamed_bytes);
 }

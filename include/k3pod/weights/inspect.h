@@ -16,7 +16,7 @@ namespace k3pod {
 // Tensors whose names differ in numbers only, of one dtype and shape.
 struct TensorKind {
     std::string name;  // numbers as "*": "language_model.model.layers.*.self_attn.q_proj.weight"
-    DType dtype = DType::kOther;
+    DType dtype = DType::kF32;
     std::vector<int64_t> shape;
     int64_t num_tensors = 0;
     int64_t size_bytes = 0;  // of all of them

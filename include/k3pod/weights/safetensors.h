@@ -15,15 +15,36 @@
 
 namespace k3pod {
 
-enum class DType : uint8_t { kF32, kBf16, kF16, kF8E4M3, kU8, kOther };
+// Every dtype of the format; text tensors have one of the first five.
+enum class DType : uint8_t {
+    kF32,
+    kBf16,
+    kF16,
+    kF8E4M3,
+    kU8,
+    kBool,
+    kI8,
+    kI16,
+    kU16,
+    kI32,
+    kU32,
+    kI64,
+    kU64,
+    kF8E5M2,
+    kF8E8M0,
+    kF64,
+    kC64,
+    kF4,
+    kF6E2M3,
+    kF6E3M2,
+};
 // The format's own spelling, "F8_E4M3".
 const char* dtype_name(DType dtype);
-// 0 for kOther, which stands for every dtype that no text tensor has.
-int64_t dtype_bytes(DType dtype);
+int64_t dtype_bits(DType dtype);
 
 struct TensorInfo {
     std::string_view name;  // Borrowed from the Checkpoint or SafetensorsHeader.
-    DType dtype = DType::kOther;
+    DType dtype = DType::kF32;
     std::span<const int64_t> shape;  // Borrowed likewise; empty for a scalar.
     int32_t file = 0;                // Index for Checkpoint::file_path.
     int64_t offset_bytes = 0;        // From the start of the file.

@@ -111,6 +111,10 @@ TEST(CheckModel, wrong_dtypes_are_refused_with_found_and_expected) {
                 }),
                 HasSubstr(" is F16 [2304, 256], expected BF16 [2304, 256]"));
     EXPECT_THAT(verdict_on([](EditableCheckpoint& c) {
+                    c.tensor("language_model.model.embed_tokens.weight").dtype = "I16";
+                }),
+                HasSubstr(" is I16 [2304, 256], expected BF16 [2304, 256]"));
+    EXPECT_THAT(verdict_on([](EditableCheckpoint& c) {
                     c.tensor(std::string(kExpert) + "w1.weight_scale").dtype = "U8";
                 }),
                 HasSubstr(" is U8 [128, 8], expected F8_E4M3 [128, 8]"));
