@@ -7,26 +7,19 @@
 #include <cstring>
 #include <future>
 #include <memory>
-#include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "k3pod/exchange/exchange.h"
 #include "k3pod/wire/codec.h"
-#include "tests/support/fake_experts.h"
-#include "tests/support/metric_values.h"
-#include "tests/support/scripted_transport.h"
+#include "tests/support/scripted_rig.h"
 
 namespace k3pod::testing {
 
-class ClientRig {
+class ClientRig : public ScriptedRig {
   public:
-    static constexpr std::chrono::seconds kPatience{10};
-
     explicit ClientRig(Placement with_placement) : placement(std::move(with_placement)) {
-        options.limits = kFakeLimits;
         options.frame_deadline = std::chrono::seconds(20);
         options.heartbeat_interval = std::chrono::seconds(60);
     }
@@ -71,26 +64,9 @@ class ClientRig {
         if (down.wait_for(kPatience) != std::future_status::ready) return {};
         return down.get();
     }
-    // Waits until the counter, published at the keeper's pace, has this value.
-    ::testing::AssertionResult has_metric(const std::string& name, const std::string& label,
-                                          double value) {
-        const TimePoint end = clock.now() + kPatience;
-        std::optional<double> found;
-        while (clock.now() < end) {
-            found = metric_value(metrics, name, {label});
-            if (found == value) return ::testing::AssertionSuccess();
-            std::this_thread::yield();
-        }
-        return ::testing::AssertionFailure()
-               << name << "{" << label << "} is " << found.value_or(-1) << ", expected " << value;
-    }
 
     const Placement placement;
-    ExchangeOptions options;
     FrameWork local;
-    SteadyClock clock;
-    MetricsRegistry metrics;
-    ScriptedWire wire;
     std::promise<std::pair<std::string, Status>> downs;
     std::unique_ptr<ExchangeClient> client;
 };

@@ -6,17 +6,14 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
-#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "k3pod/exchange/exchange.h"
 #include "k3pod/wire/codec.h"
-#include "tests/support/fake_experts.h"
 #include "tests/support/gate.h"
-#include "tests/support/metric_values.h"
-#include "tests/support/scripted_transport.h"
+#include "tests/support/scripted_rig.h"
 
 namespace k3pod::testing {
 
@@ -33,12 +30,10 @@ struct ScriptedRequest {
 };
 
 // Node 1 of a placement where expert e is whole at holder e mod 2, in session 77 and epoch 5.
-class ServerRig {
+class ServerRig : public ScriptedRig {
   public:
     static constexpr uint64_t kSession = 77;
-    static constexpr std::chrono::seconds kPatience{10};
 
-    ServerRig() { options.limits = kFakeLimits; }
     ~ServerRig() {
         gate.open();
         server.reset();
@@ -106,24 +101,7 @@ class ServerRig {
         }
         return ::testing::AssertionFailure() << "peer " << peer << " is still connected";
     }
-    // Waits until the counter, published at the keeper's pace, has this value.
-    ::testing::AssertionResult has_metric(const std::string& name, const std::string& label,
-                                          double value) {
-        const TimePoint end = clock.now() + kPatience;
-        std::optional<double> found;
-        while (clock.now() < end) {
-            found = metric_value(metrics, name, {label});
-            if (found == value) return ::testing::AssertionSuccess();
-            std::this_thread::yield();
-        }
-        return ::testing::AssertionFailure()
-               << name << "{" << label << "} is " << found.value_or(-1) << ", expected " << value;
-    }
 
-    ExchangeOptions options;
-    SteadyClock clock;
-    MetricsRegistry metrics;
-    ScriptedWire wire;
     Gate gate;  // every frame's work passes it
     Status fault;
     std::unique_ptr<ExchangeServer> server;
