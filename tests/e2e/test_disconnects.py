@@ -13,7 +13,8 @@ from pod import TIME_FACTOR, PodCase, Stream, wait_for
 
 SEED = int(os.environ.get("POD_SEED", time.time_ns() % 1_000_000))
 STORY = [{"role": "user", "content": "Tell me a story about a fox."}]
-LONG_PROMPT = [100 + i % 1500 for i in range(4000)]  # seconds of prefill
+FULL_PROMPT = [100 + i % 1500 for i in range(8000)]  # nearly the model's whole context of 8,192
+LONG_PROMPT = FULL_PROMPT[:4000]  # seconds of prefill
 GONE = 2 * TIME_FACTOR  # seconds after which nothing of a client that left may be left
 
 
@@ -64,9 +65,11 @@ class Disconnects(PodCase):
         for stream in [True, False]:
             for leave in [Raw.close, Raw.reset]:
                 aborted, tokens = self.aborted(), self.pod.metric("vllm:generation_tokens_total")
+                computed = self.pod.metric("vllm:iteration_tokens_total_sum")
                 client = Raw(self.pod.port, "/v1/completions",
-                             {"prompt": LONG_PROMPT, "max_tokens": 2000, "ignore_eos": True, "stream": stream})
-                self.wait_running()
+                             {"prompt": FULL_PROMPT, "max_tokens": 150, "ignore_eos": True, "stream": stream})
+                wait_for(lambda: self.pod.metric("vllm:iteration_tokens_total_sum") > computed + 256, 20 * TIME_FACTOR,
+                         "the prefill does not begin")
                 leave(client)
                 self.pod.wait_idle(GONE)
                 self.assertEqual(self.aborted() - aborted, 1)
