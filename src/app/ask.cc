@@ -1,6 +1,7 @@
 // `k3pod ask`: one question to a running endpoint, the answer streamed to stdout.
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/beast/core.hpp>
@@ -16,6 +17,7 @@
 #include <string_view>
 
 #include "commands.h"
+#include "k3pod/base/text.h"
 
 namespace k3pod {
 namespace {
@@ -64,7 +66,10 @@ std::string request_body(const AskOptions& options) {
     return body.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
+// A terminal would obey the control characters that a model writes; a file takes them as they are.
 Status print(std::FILE* to, std::string_view text) {
+    std::string escaped;
+    if (isatty(fileno(to)) == 1) text = escaped = escape_controls(text, "\n\t");
     if (std::fwrite(text.data(), 1, text.size(), to) == text.size() && std::fflush(to) == 0) {
         return Status::ok();
     }

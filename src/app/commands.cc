@@ -6,6 +6,8 @@
 #include <cstdio>
 #include <functional>
 
+#include "k3pod/base/text.h"
+
 namespace k3pod {
 namespace {
 
@@ -14,7 +16,7 @@ constexpr int kExitUsage = 2;
 
 int report(const Status& status) {
     if (status) return 0;
-    std::fprintf(stderr, "k3pod: %s\n", status.message().c_str());
+    std::fprintf(stderr, "k3pod: %s\n", escape_controls(status.message()).c_str());
     return kExitFailed;
 }
 
@@ -59,8 +61,9 @@ CLI::App* add_station(CLI::App& app, Arguments& arguments) {
         "are not up yet. Serves an OpenAI-compatible API at [station] listen: "
         "/v1/chat/completions,\n"
         "/v1/completions, /v1/models, /tokenize, /detokenize, /health, /metrics.\n"
-        "SIGTERM or Ctrl-C drains: no new requests, running ones finish within drain_timeout, exit "
-        "0.\n\n"
+        "SIGTERM, Ctrl-C or the end of the terminal drains: no new requests, running ones finish "
+        "within\n"
+        "drain_timeout, exit 0. Without a terminal (a service, nohup) SIGHUP changes nothing.\n\n"
         "Example: k3pod station --pod configs/tiny.toml");
     return command;
 }
@@ -75,9 +78,9 @@ CLI::App* add_expert(CLI::App& app, Arguments& arguments) {
     command->footer(
         "Waits for the station to dial its control address, loads the shards it is given and "
         "answers.\n"
-        "Start order does not matter, and either side may be restarted. SIGTERM or Ctrl-C drains; "
-        "stop\n"
-        "the station first.\n\n"
+        "Start order does not matter, and either side may be restarted. SIGTERM, Ctrl-C or the end "
+        "of\n"
+        "the terminal drains; stop the station first.\n\n"
         "Example: k3pod expert --pod configs/tiny.toml --node spark-1");
     return command;
 }
@@ -85,7 +88,12 @@ CLI::App* add_expert(CLI::App& app, Arguments& arguments) {
 CLI::App* add_ask(CLI::App& app, Arguments& arguments) {
     CLI::App* command =
         app.add_subcommand("ask", "Ask a running pod one question and stream the answer");
-    command->add_option("question", arguments.ask.question, "The question")->required();
+    command->add_option("question", arguments.ask.question, "The question")
+        ->required()
+        ->check([](const std::string& question) {
+            const bool is_blank = question.find_first_not_of(" \t\r\n") == std::string::npos;
+            return std::string(is_blank ? "is empty; write what you want to know" : "");
+        });
     command->add_option("--url", arguments.ask.url, "The station's endpoint")
         ->default_val("http://127.0.0.1:8000")
         ->type_name("URL");

@@ -181,7 +181,7 @@ void PodSupervisor::handle_lost(const std::string& node, const Status& why) {
 }
 
 void PodSupervisor::fail_start(const std::string& node, const Status& why) {
-    if (!was_ready_) fatal_(why.with_context(node));
+    if (!was_ready_) fatal_(why.message().starts_with(node) ? why : why.with_context(node));
 }
 
 void PodSupervisor::update_door() {

@@ -1,6 +1,7 @@
 #include "signals.h"
 
-#include <csignal>
+#include <unistd.h>
+
 #include <cstdlib>
 #include <ctime>
 
@@ -9,20 +10,26 @@
 namespace k3pod {
 namespace {
 
+bool has_terminal() {
+    return isatty(STDIN_FILENO) == 1 || isatty(STDOUT_FILENO) == 1 || isatty(STDERR_FILENO) == 1;
+}
+
 sigset_t stop_signals() {
     sigset_t set;
     sigemptyset(&set);
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGINT);
+    if (has_terminal()) sigaddset(&set, SIGHUP);
     return set;
 }
 
 }  // namespace
 
-StopSignal::StopSignal() {
-    const sigset_t set = stop_signals();
-    pthread_sigmask(SIG_BLOCK, &set, nullptr);
+StopSignal::StopSignal() : signals_(stop_signals()) {
+    pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
     std::signal(SIGPIPE, SIG_IGN);
+    // What nohup asked for cannot be seen any more: UCX takes SIGHUP for itself when it is loaded.
+    std::signal(SIGHUP, SIG_IGN);
     watcher_ = std::thread([this] { watch(); });
 }
 
@@ -32,10 +39,9 @@ StopSignal::~StopSignal() {
 }
 
 void StopSignal::watch() {
-    const sigset_t set = stop_signals();
     const timespec pause{0, 100'000'000};  // how long a normal end may wait for this thread
     while (!stopping_) {
-        if (sigtimedwait(&set, nullptr, &pause) <= 0) continue;
+        if (sigtimedwait(&signals_, nullptr, &pause) <= 0) continue;
         switch (phase_.load()) {
             case Phase::kStarting:
                 log::info("stopped before anything was served");

@@ -1,9 +1,10 @@
 #pragma once
-// SIGTERM and SIGINT as a state. Create it first thing, before any thread starts, so that every
-// thread inherits the mask.
+// SIGTERM, SIGINT and the end of the terminal (SIGHUP) as a state. Create it first thing, before
+// any thread starts, so that every thread inherits the mask.
 
 #include <atomic>
 #include <condition_variable>
+#include <csignal>
 #include <mutex>
 #include <thread>
 
@@ -20,7 +21,8 @@ class StopSignal {
         kDraining,  // somebody insists: end at once with status 130
     };
 
-    // Blocks SIGTERM and SIGINT in this thread and its children; ignores SIGPIPE.
+    // Blocks the three in this thread and its children; ignores SIGPIPE. SIGHUP is ignored where
+    // neither input nor output is a terminal: a service, or nohup.
     StopSignal();
     ~StopSignal();
     StopSignal(const StopSignal&) = delete;
@@ -38,6 +40,7 @@ class StopSignal {
   private:
     void watch();
 
+    const sigset_t signals_;
     std::atomic<Phase> phase_{Phase::kStarting};
     std::atomic<bool> requested_{false};
     std::atomic<bool> stopping_{false};

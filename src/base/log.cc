@@ -6,6 +6,8 @@
 #include <memory>
 #include <string>
 
+#include "k3pod/base/text.h"
+
 namespace k3pod::log {
 namespace {
 
@@ -34,7 +36,7 @@ spdlog::level::level_enum to_spdlog(Level level) {
 }
 
 void write(Level level, std::string_view message) {
-    logger().log(to_spdlog(level), "{}", message);
+    logger().log(to_spdlog(level), "{}", escape_controls(message));
 }
 
 }  // namespace

@@ -1,8 +1,12 @@
 """Start order, restart, drain, exit statuses and what the command line says."""
 
+import json
+import os
+import pty
 import signal
 import socket
 import subprocess
+import threading
 import time
 import unittest
 
@@ -11,6 +15,32 @@ from pod import BINARY, Pod, request, wait_for
 
 def run(*arguments, timeout=30):
     return subprocess.run([str(BINARY), *map(str, arguments)], capture_output=True, text=True, timeout=timeout)
+
+
+def answering(*contents):
+    """A listener that answers one request by a stream with these contents; gives its URL."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    chunks = [json.dumps({"choices": [{"delta": {"content": text}}]}) for text in contents] + ["[DONE]"]
+    body = "".join(f"data: {chunk}\n\n" for chunk in chunks).encode()
+
+    def answer():
+        with listener, listener.accept()[0] as client:
+            client.recv(65536)
+            client.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
+                           b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
+    threading.Thread(target=answer, daemon=True).start()
+    return f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+def read_terminal(fd):
+    """All that comes until the other side is closed, which Linux reports as an error."""
+    data = b""
+    try:
+        while piece := os.read(fd, 65536):
+            data += piece
+    except OSError:
+        pass
+    return data
 
 
 class CommandLine(unittest.TestCase):
@@ -27,6 +57,24 @@ class CommandLine(unittest.TestCase):
             done = run(*arguments)
             self.assertEqual(done.returncode, 2, arguments)
             self.assertTrue(done.stderr.strip(), arguments)
+
+    def test_an_empty_question_is_wrong_usage(self):
+        for question in ["", "  \n"]:
+            done = run("ask", "--url", "http://127.0.0.1:9", question)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn("is empty", done.stderr)
+
+    def test_a_terminal_does_not_obey_what_the_model_writes_and_a_file_gets_it_as_it_is(self):
+        contents = ["a\x1b[2J", "b\tc\n", "\x9bd\r"]
+        piped = subprocess.run([str(BINARY), "ask", "--url", answering(*contents), "Hi"], capture_output=True, timeout=30)
+        self.assertEqual(piped.stdout, b"a\x1b[2Jb\tc\n\xc2\x9bd\r\n")
+        ours, theirs = pty.openpty()
+        with subprocess.Popen([str(BINARY), "ask", "--url", answering(*contents), "Hi"], stdout=theirs) as asked:
+            os.close(theirs)
+            shown = read_terminal(ours)
+            os.close(ours)
+        self.assertEqual(asked.returncode, 0)
+        self.assertEqual(shown, b"a\\x1b[2Jb\tc\r\n\\xc2\\x9bd\\r\r\n")
 
     def test_version_names_build_and_protocols(self):
         text = run("version").stdout
@@ -207,6 +255,24 @@ class Lifecycle(unittest.TestCase):
             pod.station.signal(signal.SIGTERM)
             wait_for(lambda: "draining" in pod.station.text(), 10, "no word about draining")
             self.assertEqual(pod.station.stop(timeout=5), 130)
+
+    def test_sighup_drains_a_node_that_has_a_terminal_and_no_other(self):
+        with Pod() as pod:
+            with_terminal, without = pod.experts.values()
+            ours, theirs = pty.openpty()
+            with open(with_terminal.log, "ab") as out:
+                with_terminal.process = subprocess.Popen(with_terminal.argv, stdin=theirs, stdout=out, stderr=out)
+            os.close(theirs)
+            without.start()
+            for node in [with_terminal, without]:
+                wait_for(lambda: "waiting for the station" in node.text(), 20, "no log")
+                node.signal(signal.SIGHUP)
+            self.assertEqual(with_terminal.wait(), 0)
+            os.close(ours)
+            self.assertIn("draining", with_terminal.text())
+            self.assertTrue(without.is_running())
+            self.assertEqual(without.stop(), 0)
+            self.assertEqual(without.text().count("draining"), 1)
 
     def test_idle_nodes_stop_at_once(self):
         with Pod() as pod:

@@ -1,6 +1,7 @@
 #pragma once
 // Process log on stderr: one line per state change, with ids. Nothing per token above debug.
-// Safe from any thread. Never call on the token path except under a failure.
+// Control characters in a message are escaped, so that nothing from outside can forge a line. Safe
+// from any thread. Never call on the token path except under a failure.
 
 #include <string_view>
 
@@ -8,8 +9,8 @@ namespace k3pod::log {
 
 enum class Level { kDebug, kInfo, kWarning, kError };
 
-// `role` ("station", "spark-1") is printed in each line. Call once from main; default "k3pod",
-// kInfo.
+// `role` ("station", "spark-1"), which has no '%', is printed in each line. Call once from main;
+// default "k3pod", kInfo.
 void init(std::string_view role, Level level);
 
 void debug(std::string_view message);
