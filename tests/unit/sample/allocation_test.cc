@@ -20,10 +20,11 @@ void* operator new(size_t bytes) {
     if (void* memory = operator new(bytes, std::nothrow)) return memory;
     throw std::bad_alloc();
 }
-void operator delete(void* memory) noexcept {
+// Inlined where operator new is not, they would look like a mistake to g++.
+[[gnu::noinline]] void operator delete(void* memory) noexcept {
     std::free(memory);
 }
-void operator delete(void* memory, size_t) noexcept {
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept {
     std::free(memory);
 }
 
