@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "k3pod/base/not_json.h"
+
 namespace k3pod {
 namespace {
 
@@ -44,6 +46,14 @@ Result<JsonFields> split_fields(JsonValue document, std::span<const std::string_
         return invalid_argument(fmt::format("field {} is missing", key));
     }
     return fields;
+}
+
+Result<JsonValue> parse_json(std::string_view json, simdjson::dom::parser& parser) {
+    JsonValue document;
+    if (const auto error = parser.parse(json.data(), json.size()).get(document)) {
+        return invalid_argument(not_json(json, simdjson::error_message(error)));
+    }
+    return document;
 }
 
 Status check_format(const JsonFields& fields, std::string_view format) {

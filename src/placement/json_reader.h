@@ -41,6 +41,9 @@ Status read_integer(const JsonFields& fields, std::string_view key, T& out) {
     return read_integer(fields.at(key), out).with_context(key);
 }
 
+// The value of `json`, or where it stops being JSON. Borrowed from the parser.
+Result<JsonValue> parse_json(std::string_view json, simdjson::dom::parser& parser);
+
 // Field "format" says `format`.
 Status check_format(const JsonFields& fields, std::string_view format);
 

@@ -84,13 +84,23 @@ Status check_shape(const Placement& placement, const PlacementShape& shape) {
     return Status::ok();
 }
 
+// A tier of the station is a holder where its section gives it a budget: "station", "station.hbm".
+Status unknown_holder(const std::string& holder, std::span<const HolderBudget> budgets) {
+    if (holder == "station" || holder.starts_with("station.")) {
+        return invalid_argument(fmt::format(
+            "holder \"{0}\" has no budget; set expert_budget in [{0}] of the pod file", holder));
+    }
+    std::string known;
+    for (const HolderBudget& budget : budgets) known += " " + budget.name;
+    return invalid_argument(
+        fmt::format("holder \"{}\" is no node of this pod; it has:{}", holder, known));
+}
+
 Status check_budget(const std::string& holder, int64_t held_bytes,
                     std::span<const HolderBudget> budgets) {
     const auto budget = std::find_if(budgets.begin(), budgets.end(),
                                      [&](const HolderBudget& b) { return b.name == holder; });
-    if (budget == budgets.end()) {
-        return invalid_argument(fmt::format("holder \"{}\" is no node of this pod", holder));
-    }
+    if (budget == budgets.end()) return unknown_holder(holder, budgets);
     if (held_bytes <= budget->budget_bytes) return Status::ok();
     return resource_exhausted(
         fmt::format("{} is to hold {} bytes of experts, its budget is {}: short by {} bytes",

@@ -1,13 +1,10 @@
 #include <fmt/format.h>
 #include <simdjson.h>
 
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "json_reader.h"
+#include "k3pod/base/file.h"
 #include "k3pod/placement/placement.h"
 #include "tiling.h"
 
@@ -15,6 +12,7 @@ namespace k3pod {
 namespace {
 
 constexpr std::string_view kFormat = "k3pod-placement-1";
+constexpr int64_t kMaxFileBytes = int64_t{1} << 30;  // the real pod's, sliced over eight, has 13 MB
 
 std::string quoted(const std::string& text) {
     return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
@@ -44,10 +42,13 @@ void append_replicas(fmt::memory_buffer& out, std::span<const Replica> replicas)
 
 Status read_holders(JsonValue value, std::vector<std::string>& out) {
     simdjson::dom::array list;
-    if (value.get(list)) return unexpected(value, "a list of node names");
+    if (value.get(list)) return unexpected(value, "a list of node names").with_context("holders");
     for (const JsonValue item : list) {
         std::string_view name;
-        if (item.get(name)) return unexpected(item, "the name of a node");
+        if (item.get(name)) {
+            return unexpected(item, "the name of a node")
+                .with_context(fmt::format("holders[{}]", out.size()));
+        }
         out.emplace_back(name);
     }
     return Status::ok();
@@ -76,24 +77,27 @@ Status read_layers(JsonValue value, Placement& placement) {
     const auto num_experts = static_cast<size_t>(placement.num_experts);
     simdjson::dom::array layers;
     if (value.get(layers) || layers.size() != num_layers) {
-        return unexpected(value, fmt::format("a list of {} layers", num_layers));
+        return unexpected(value, fmt::format("a list of {} layers", num_layers))
+            .with_context("layers");
     }
-    int32_t layer_id = placement.first_layer;
+    int32_t layer_idx = 0;
     for (const JsonValue layer : layers) {
+        const int32_t layer_id = placement.first_layer + layer_idx;
         simdjson::dom::array experts;
         if (layer.get(experts) || experts.size() != num_experts) {
             return unexpected(layer, fmt::format("a list of {} experts", num_experts))
-                .with_context(fmt::format("layer {}", layer_id));
+                .with_context(fmt::format("layers[{}] (layer {})", layer_idx, layer_id));
         }
         int32_t expert_id = 0;
         for (const JsonValue expert : experts) {
             const Status status = read_expert(expert, placement.slices.emplace_back());
             if (!status) {
-                return status.with_context(fmt::format("layer {}, expert {}", layer_id, expert_id));
+                return status.with_context(fmt::format("layers[{0}][{2}] (layer {1}, expert {2})",
+                                                       layer_idx, layer_id, expert_id));
             }
             ++expert_id;
         }
-        ++layer_id;
+        ++layer_idx;
     }
     return Status::ok();
 }
@@ -112,9 +116,13 @@ Status read_replica(JsonValue value, Replica& out) {
 Status read_replicas(JsonValue value, std::vector<Replica>& out) {
     simdjson::dom::array list;
     if (value.get(list) || list.size() == 0) {
-        return unexpected(value, "a list of replicas; leave the field out when there are none");
+        return unexpected(value, "a list of replicas; leave the field out when there are none")
+            .with_context("replicas");
     }
-    for (const JsonValue item : list) K3POD_TRY(read_replica(item, out.emplace_back()));
+    for (const JsonValue item : list) {
+        const std::string place = fmt::format("replicas[{}]", out.size());
+        K3POD_TRY(read_replica(item, out.emplace_back()).with_context(place));
+    }
     return Status::ok();
 }
 
@@ -132,10 +140,10 @@ Result<Placement> read_document(JsonValue document) {
     K3POD_TRY(read_integer(fields, "width", placement.width));
     K3POD_TRY(check_counts(placement.first_layer, placement.num_layers, placement.num_experts,
                            placement.width));
-    K3POD_TRY(read_holders(fields.at("holders"), placement.holders).with_context("holders"));
-    K3POD_TRY(read_layers(fields.at("layers"), placement).with_context("layers"));
+    K3POD_TRY(read_holders(fields.at("holders"), placement.holders));
+    K3POD_TRY(read_layers(fields.at("layers"), placement));
     if (const auto replicas = fields.find(kReplicas); replicas != fields.end()) {
-        K3POD_TRY(read_replicas(replicas->second, placement.replicas).with_context(kReplicas));
+        K3POD_TRY(read_replicas(replicas->second, placement.replicas));
     }
     K3POD_TRY(check_tiling(placement));
     return placement;
@@ -171,22 +179,13 @@ std::string to_json(const Placement& placement) {
 
 Result<Placement> parse_placement(std::string_view json) {
     simdjson::dom::parser parser;
-    JsonValue document;
-    if (const auto error = parser.parse(json.data(), json.size()).get(document)) {
-        return invalid_argument(fmt::format("not valid JSON: {}", simdjson::error_message(error)));
-    }
+    K3POD_ASSIGN(const JsonValue document, parse_json(json, parser));
     return read_document(document);
 }
 
 Result<Placement> read_placement(const std::filesystem::path& file) {
-    errno = 0;
-    std::ifstream stream(file, std::ios::binary);
-    std::ostringstream text;
-    if (!stream || !(text << stream.rdbuf())) {
-        return not_found(fmt::format("cannot read {}: {}", file.string(),
-                                     errno != 0 ? std::strerror(errno) : "the file is empty"));
-    }
-    Result<Placement> placement = parse_placement(text.view());
+    K3POD_ASSIGN(const std::string text, read_text_file(file, kMaxFileBytes));
+    Result<Placement> placement = parse_placement(text);
     if (!placement) return placement.status().with_context(file.string());
     return placement;
 }

@@ -30,12 +30,15 @@ Status read_layer(JsonValue value, PickTrace& trace) {
 Status read_layers(JsonValue value, PickTrace& trace) {
     simdjson::dom::array layers;
     if (value.get(layers) || layers.size() != static_cast<size_t>(trace.num_layers)) {
-        return unexpected(value, fmt::format("a list of {} layers", trace.num_layers));
+        return unexpected(value, fmt::format("a list of {} layers", trace.num_layers))
+            .with_context("picks");
     }
-    int32_t layer_id = trace.first_layer;
+    int32_t layer_idx = 0;
     for (const JsonValue layer : layers) {
-        K3POD_TRY(read_layer(layer, trace).with_context(fmt::format("layer {}", layer_id)));
-        ++layer_id;
+        K3POD_TRY(read_layer(layer, trace)
+                      .with_context(fmt::format("picks[{}] (layer {})", layer_idx,
+                                                trace.first_layer + layer_idx)));
+        ++layer_idx;
     }
     return Status::ok();
 }
@@ -55,7 +58,7 @@ Result<PickTrace> read_document(JsonValue document) {
         return unexpected(fields.at("tokens"), fmt::format("1 to {}", kMaxTokens))
             .with_context("tokens");
     }
-    K3POD_TRY(read_layers(fields.at("picks"), trace).with_context("picks"));
+    K3POD_TRY(read_layers(fields.at("picks"), trace));
     return trace;
 }
 
@@ -79,10 +82,7 @@ std::string to_json(const PickTrace& trace) {
 
 Result<PickTrace> parse_trace(std::string_view json) {
     simdjson::dom::parser parser;
-    JsonValue document;
-    if (const auto error = parser.parse(json.data(), json.size()).get(document)) {
-        return invalid_argument(fmt::format("not valid JSON: {}", simdjson::error_message(error)));
-    }
+    K3POD_ASSIGN(const JsonValue document, parse_json(json, parser));
     return read_document(document);
 }
 

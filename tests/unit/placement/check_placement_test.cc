@@ -82,7 +82,20 @@ TEST(CheckPlacement, refuses_holders_that_are_not_in_the_list) {
 TEST(CheckPlacement, refuses_a_holder_that_is_no_node_of_the_pod) {
     Placement placement = good();
     placement.holders[1] = "spark-9";
-    EXPECT_EQ(refusal_of(placement), "invalid_argument: holder \"spark-9\" is no node of this pod");
+    EXPECT_EQ(
+        refusal_of(placement),
+        "invalid_argument: holder \"spark-9\" is no node of this pod; it has: station spark-1");
+}
+
+TEST(CheckPlacement, names_the_section_that_gives_the_station_a_budget) {
+    Placement placement = good();
+    for (const std::string tier : {"station", "station.hbm"}) {
+        placement.holders = {tier, "spark-1"};
+        const HolderBudget only[] = {{"spark-1", 1 << 30}};
+        EXPECT_EQ(check_placement(placement, kShape, only).to_string(),
+                  "invalid_argument: holder \"" + tier +
+                      "\" has no budget; set expert_budget in [" + tier + "] of the pod file");
+    }
 }
 
 TEST(CheckPlacement, refuses_holders_without_or_with_the_same_name) {

@@ -1,5 +1,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <fstream>
 #include <random>
@@ -97,7 +98,7 @@ TEST(PlacementJson, refuses_wrong_values_by_field) {
     EXPECT_EQ(refusal_of("\"num_layers\": 1", "\"num_layers\": 2000000000"),
               "invalid_argument: num_layers: found 2000000000, expected 1 to 1024");
     EXPECT_EQ(refusal_of("\"spark-1\"", "1"),
-              "invalid_argument: holders: found 1, expected the name of a node");
+              "invalid_argument: holders[1]: found 1, expected the name of a node");
     EXPECT_EQ(refusal_of("\"spark-1\"", "\"station\""),
               "invalid_argument: holders: \"station\" is there twice");
     EXPECT_EQ(refusal_of("[\"station\", \"spark-1\"]", "{}"),
@@ -105,21 +106,22 @@ TEST(PlacementJson, refuses_wrong_values_by_field) {
 }
 
 TEST(PlacementJson, refuses_wrong_slices_by_layer_and_expert) {
-    EXPECT_EQ(
-        refusal_of("[[0,128,1]],", ""),
-        "invalid_argument: layers: layer 1: found [[[0,32,0],[32,128,1]]], expected a list of 2 "
-        "experts");
+    EXPECT_EQ(refusal_of("[[0,128,1]],", ""),
+              "invalid_argument: layers[0] (layer 1): found [[[0,32,0],[32,128,1]]], expected a "
+              "list of 2 "
+              "experts");
     EXPECT_EQ(
         refusal_of("\"num_layers\": 1", "\"num_layers\": 2"),
         "invalid_argument: layers: found [[[[0,128,1]],[[0,32,0],[32,128,1]]]], expected a list "
         "of 2 layers");
-    EXPECT_EQ(refusal_of("[0,32,0]", "[0,32]"),
-              "invalid_argument: layers: layer 1, expert 1: found [0,32], expected [begin, end, "
-              "holder]");
     EXPECT_EQ(
-        refusal_of("[0,32,0]", "[0,32,\"a\"]"),
-        "invalid_argument: layers: layer 1, expert 1: found \"a\", expected an integer from 0 to "
-        "2147483647");
+        refusal_of("[0,32,0]", "[0,32]"),
+        "invalid_argument: layers[0][1] (layer 1, expert 1): found [0,32], expected [begin, end, "
+        "holder]");
+    EXPECT_EQ(refusal_of("[0,32,0]", "[0,32,\"a\"]"),
+              "invalid_argument: layers[0][1] (layer 1, expert 1): found \"a\", expected an "
+              "integer from 0 to "
+              "2147483647");
     EXPECT_EQ(refusal_of("[0,32,0]", "[0,64,0]"),
               "invalid_argument: layer 1, expert 1: slice [32, 128) holds a second time column 32, "
               "every column needs one holder");
@@ -153,8 +155,23 @@ TEST(PlacementJson, names_the_file_in_every_refusal) {
     const std::string path = testing::TempDir() + "/placement_with_path.json";
     std::ofstream(path) << "{}";
     EXPECT_EQ(read_placement(path).status().message(), path + ": field format is missing");
-    std::ofstream(path) << "[";
-    EXPECT_THAT(read_placement(path).status().message(), HasSubstr(path + ": not valid JSON"));
+    std::ofstream(path) << "{\"format\":\n  \"k3pod\" \"epoch\": 1}";
+    EXPECT_THAT(read_placement(path).status().message(),
+                HasSubstr(path + ": not valid JSON at line 2, column 17: "));
+}
+
+TEST(PlacementJson, file_may_begin_with_a_byte_order_mark) {
+    const std::string path = testing::TempDir() + "/placement_with_mark.json";
+    std::ofstream(path, std::ios::binary) << "\xef\xbb\xbf" << kText;
+    EXPECT_EQ(read_placement(path).value(), parse_placement(kText).value());
+}
+
+TEST(PlacementJson, refuses_a_pipe_in_place_of_the_file_without_waiting) {
+    const std::string path = testing::TempDir() + "/placement_pipe.json";
+    std::remove(path.c_str());
+    ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+    EXPECT_EQ(read_placement(path).status().message(),
+              path + " is a pipe, expected a regular file");
 }
 
 }  // namespace
