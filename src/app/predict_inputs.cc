@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "fabric_report.h"
 #include "k3pod/base/file.h"
 #include "k3pod/weights/model_bytes.h"
 #include "k3pod/weights/model_config.h"
@@ -106,12 +107,6 @@ Result<Popularity> read_popularity(const PodConfig& pod, const std::vector<std::
                          config.num_experts, config.top_k);
 }
 
-FabricReport check_cables(const PodConfig& pod) {
-    std::vector<std::string> servers;
-    for (const ExpertConfig& expert : pod.experts) servers.push_back(expert.name);
-    return check_fabric(pod.fabric, servers);
-}
-
 }  // namespace
 
 Result<PredictSetup> read_predict_setup(const PodConfig& pod, const PredictOptions& options) {
@@ -127,7 +122,7 @@ Result<PredictSetup> read_predict_setup(const PodConfig& pod, const PredictOptio
     } else {
         K3POD_ASSIGN(setup.constants, read_predict_constants(options.constants));
     }
-    setup.fabric = check_cables(pod);
+    setup.fabric = check_pod_fabric(pod);
     if (setup.fabric.station_bits_per_s > 0) {
         setup.constants.station_link = {static_cast<double>(setup.fabric.station_bits_per_s),
                                         "the station's cables in the pod file"};

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "fabric_report.h"
 #include "table.h"
 
 namespace k3pod {
@@ -100,14 +101,6 @@ std::string purchase_table(const PredictReport& report) {
     return table.text();
 }
 
-std::string finding_lines(const FabricReport& fabric) {
-    std::string lines;
-    for (const Finding& finding : fabric.findings) {
-        lines += fmt::format("{}{}\n", finding.is_problem ? "PROBLEM: " : "", finding.text);
-    }
-    return lines;
-}
-
 Json step_json(const PredictedStep& step) {
     Json holders = Json::array();
     for (const PredictedHolder& holder : step.holders) {
@@ -135,22 +128,6 @@ Json constants_json(const PredictConstants& constants) {
     return json;
 }
 
-Json fabric_json(const FabricReport& fabric) {
-    Json switches = Json::array(), findings = Json::array();
-    for (const SwitchUse& use : fabric.switches) {
-        switches.push_back({{"name", use.name},
-                            {"cages", use.cages},
-                            {"trunk_cages", use.trunk_cages},
-                            {"station_cages", use.station_cages},
-                            {"expert_servers", use.num_servers},
-                            {"room", use.room}});
-    }
-    for (const Finding& finding : fabric.findings) {
-        findings.push_back({{"problem", finding.is_problem}, {"text", finding.text}});
-    }
-    return {{"switches", std::move(switches)}, {"findings", std::move(findings)}};
-}
-
 }  // namespace
 
 std::string predict_text(const PredictReport& report) {
@@ -166,7 +143,7 @@ std::string predict_text(const PredictReport& report) {
             report.tensor_parallel_tokens_per_s);
     }
     if (!report.purchases.empty()) text += "\n" + purchase_table(report);
-    const std::string findings = finding_lines(report.setup.fabric);
+    const std::string findings = fabric_text(report.setup.fabric);
     if (!findings.empty()) text += "\n" + findings;
     return text;
 }
