@@ -3,7 +3,8 @@
 #   k3pod_room(NAME exchange LAYER 6 SOURCES client.cc ROOMS transport wire EXT fmt)
 #
 # k3pod_test(NAME exchange_unit LABEL unit SOURCES a_test.cc ROOMS exchange) makes one gtest program; with
-# TSAN it also runs in the thread sanitizer build. k3pod_kernel_test(NAME kernels_kda SOURCES kda_test.cc
+# TSAN it also runs in the thread sanitizer build, with GPU it also runs where scripts/gpu_test sends it.
+# k3pod_kernel_test(NAME kernels_kda SOURCES kda_test.cc
 # ROOMS kernels ops) is one that runs on a GPU; it is left out where the CUDA back end is.
 
 set(K3POD_LAYERS
@@ -57,11 +58,14 @@ function(k3pod_test_headers)
   target_precompile_headers(k3pod_test_headers PRIVATE <gmock/gmock.h> <gtest/gtest.h>)
 endfunction()
 
+# Where tests look for models/ and tests/golden/. "." for programs that are carried to another machine.
+set(K3POD_TEST_ROOT ${CMAKE_SOURCE_DIR} CACHE STRING "Folder with models/ and tests/ when tests run")
+
 function(k3pod_test)
-  cmake_parse_arguments(T "TSAN" "NAME;LABEL;TIMEOUT" "SOURCES;ROOMS;EXT" ${ARGN})
+  cmake_parse_arguments(T "TSAN;GPU" "NAME;LABEL;TIMEOUT" "SOURCES;ROOMS;EXT" ${ARGN})
   add_executable(${T_NAME} ${T_SOURCES})
   target_include_directories(${T_NAME} PRIVATE ${CMAKE_SOURCE_DIR})
-  target_compile_definitions(${T_NAME} PRIVATE K3POD_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
+  target_compile_definitions(${T_NAME} PRIVATE K3POD_SOURCE_DIR="${K3POD_TEST_ROOT}"
                                                K3POD_BINARY_DIR="${CMAKE_BINARY_DIR}")
   target_link_libraries(${T_NAME} PRIVATE k3pod_flags GTest::gtest_main GTest::gmock)
   # Half of a test's time to compile is GoogleTest's headers and the optimiser; neither says anything about k3pod.
@@ -82,13 +86,16 @@ function(k3pod_test)
     set(label ${T_LABEL}-tsan)
     set_property(GLOBAL APPEND PROPERTY K3POD_TSAN_PROGRAMS ${T_NAME})
   endif()
+  if(T_GPU)
+    set_property(GLOBAL APPEND PROPERTY K3POD_GPU_PROGRAMS ${T_NAME})
+  endif()
   # DISCOVERY_MODE PRE_TEST: a program that was not built is a "not available" test, not a build step.
   gtest_discover_tests(${T_NAME} DISCOVERY_MODE PRE_TEST NO_PRETTY_VALUES PROPERTIES LABELS ${label} TIMEOUT ${T_TIMEOUT})
 endfunction()
 
 function(k3pod_kernel_test)
   if(K3POD_HAVE_CUDA)
-    k3pod_test(LABEL kernel ${ARGN})
+    k3pod_test(LABEL kernel GPU ${ARGN})
   endif()
 endfunction()
 
