@@ -60,7 +60,8 @@ class CudaTier final : public ExpertTier {
     Status allocate();
     Status record(CudaStream stream) const;
     Status check_held(int32_t layer, std::span<const wire::WireEntry> entries) const;
-    Status wait(int32_t layer);
+    Status work(kernels::ExpertTicket ticket);
+    Status wait();
 
     std::unique_ptr<DeviceShards> shards_;
     int32_t first_moe_layer_;
@@ -96,6 +97,7 @@ Status CudaTier::allocate() {
 }
 
 Status CudaTier::start() {
+    if (shards_->num_shards() == 0) return Status::ok();  // run() never gets as far as the GPU
     K3POD_ASSIGN(stream_, DeviceStream::create());
     K3POD_TRY(allocate());
     frame_.ticket = ticket_.as<const kernels::ExpertTicket>();
@@ -118,7 +120,9 @@ Status CudaTier::start() {
     K3POD_TRY(stream_.synchronize());
     K3POD_ASSIGN(graph_, DeviceGraph::capture(
                              stream_.get(), [this](CudaStream stream) { return record(stream); }));
-    return Status::ok();
+    // An empty frame: what a graph's first launch brings onto the GPU must not come while a step
+    // waits there for this tier.
+    return work({});
 }
 
 Status CudaTier::record(CudaStream stream) const {
@@ -150,22 +154,26 @@ Status CudaTier::run(int32_t layer, int32_t rows, std::span<const Bf16> latents,
     }
     std::ranges::copy(latents, latents_.as<Bf16>());
     std::ranges::copy(entries, entries_.as<wire::WireEntry>());
-    *ticket_.as<kernels::ExpertTicket>() = {.latents = latents_.as<const Bf16>(),
-                                            .entries = entries_.as<const wire::WireEntry>(),
-                                            .out = sums_.as<float>(),
-                                            .layer = layer - first_moe_layer_,
-                                            .rows = rows,
-                                            .num_entries = static_cast<int32_t>(entries.size()),
-                                            .number = ++num_frames_};
-    failure_ = use_cuda_device(kGpu);
-    if (failure_.is_ok()) failure_ = graph_.launch(stream_.get());
-    if (failure_.is_ok()) failure_ = wait(layer);
-    K3POD_TRY(failure_);
+    failure_ = work({.latents = latents_.as<const Bf16>(),
+                     .entries = entries_.as<const wire::WireEntry>(),
+                     .out = sums_.as<float>(),
+                     .layer = layer - first_moe_layer_,
+                     .rows = rows,
+                     .num_entries = static_cast<int32_t>(entries.size())});
+    if (!failure_.is_ok()) return failure_.with_context(fmt::format("layer {}", layer));
     std::copy_n(sums_.as<const float>(), values, out.begin());
     return Status::ok();
 }
 
-Status CudaTier::wait(int32_t layer) {
+Status CudaTier::work(kernels::ExpertTicket ticket) {
+    ticket.number = ++num_frames_;
+    *ticket_.as<kernels::ExpertTicket>() = ticket;
+    K3POD_TRY(use_cuda_device(kGpu));
+    K3POD_TRY(graph_.launch(stream_.get()));
+    return wait();
+}
+
+Status CudaTier::wait() {
     const std::atomic_ref done(*done_.as<uint64_t>());
     const SteadyClock clock;
     const TimePoint start = clock.now();
@@ -182,9 +190,9 @@ Status CudaTier::wait(int32_t layer) {
         const Nanoseconds waited = clock.now() - start;
         if (waited > kFrameLimit) {
             return internal_error(
-                fmt::format("the GPU did not finish a frame of layer {} within {:.0f} s; see "
-                            "whether it hangs (nvidia-smi, dmesg) and restart this node",
-                            layer, to_seconds(kFrameLimit)));
+                fmt::format("the GPU did not finish a frame within {:.0f} s; see whether it hangs "
+                            "(nvidia-smi, dmesg) and restart this node",
+                            to_seconds(kFrameLimit)));
         }
         if (waited > kYieldAfter) sched_yield();
     }

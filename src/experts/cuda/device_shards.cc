@@ -49,6 +49,13 @@ Result<DeviceBuffer> copy_of(const std::vector<T>& values) {
     return buffer;
 }
 
+// Copies from pageable memory return when they have read it, not when they have arrived.
+Status finish_copies() {
+    K3POD_ASSIGN(const DeviceEvent all, DeviceEvent::create());
+    K3POD_TRY(all.record(nullptr));
+    return all.synchronize();
+}
+
 }  // namespace
 
 Result<const std::byte*> ShardMemory::append(std::span<const std::byte> bytes) {
@@ -99,6 +106,7 @@ Result<std::unique_ptr<DeviceShards>> DeviceShards::load(const ExpertTierSource&
                               return shards->add(shard, weights);
                           }));
     K3POD_TRY(shards->make_table());
+    K3POD_TRY(finish_copies());
     return shards;
 }
 
