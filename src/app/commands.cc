@@ -39,6 +39,8 @@ struct Arguments {
     bool print_config = false;
     AskOptions ask;
     InspectOptions inspect;
+    PlanOptions plan;
+    StatusOptions status;
     PredictOptions predict;
 };
 
@@ -182,6 +184,63 @@ CLI::App* add_predict(CLI::App& app, Arguments& arguments) {
     return command;
 }
 
+void add_plan_model_options(CLI::App& command, PlanOptions& options) {
+    CLI::Option* config =
+        command
+            .add_option("--config", options.config,
+                        "Count the model's bytes from this config.json. Default: the pod file's "
+                        "model folder, or FOLDER.config.json beside the pod file")
+            ->type_name("FILE");
+    command
+        .add_option("--checkpoint", options.checkpoint,
+                    "Count them from the headers of this model folder")
+        ->type_name("DIR")
+        ->excludes(config);
+}
+
+CLI::App* add_plan(CLI::App& app, Arguments& arguments) {
+    CLI::App* command = app.add_subcommand(
+        "plan", "Say whether a pod can hold the model, who holds what, and how fast that is");
+    PlanOptions& options = arguments.plan;
+    add_pod_options(*command, arguments);
+    add_plan_model_options(*command, options);
+    command
+        ->add_option("--trace", options.traces,
+                     "How often experts are picked, as docs/placement.md says; may be repeated. "
+                     "Without one all are picked alike")
+        ->type_name("FILE");
+    command->add_option("--mode", options.mode, "Instead of [placement] mode")
+        ->check(CLI::IsMember({"auto", "whole", "sliced"}));
+    command->add_option("--pack", options.pack, "Instead of [placement] pack")
+        ->check(CLI::IsMember({"nvfp4", "mxfp4"}));
+    command->add_option("--batch", options.batch_tokens, "Instead of [placement] batch_tokens")
+        ->check(CLI::Range(1, 65535));
+    command->add_option("--out", options.out, "Write the placement here")->type_name("FILE");
+    command->add_flag("--json", options.json, "Print JSON instead of text");
+    command->add_option("--svg", options.svg, "Draw memory and time of every holder into this file")
+        ->type_name("FILE");
+    command->footer(
+        "Reads no tensor and reaches no machine. Exit 0: it fits; 2: it does not, and the report "
+        "says by how\n"
+        "much and what would help; 1: an input is wrong.\n\n"
+        "Example: k3pod plan --pod configs/k3-pod.toml --out placement.json");
+    return command;
+}
+
+CLI::App* add_status(CLI::App& app, Arguments& arguments) {
+    CLI::App* command = app.add_subcommand(
+        "status", "Read back the placement of a running pod from station and expert servers");
+    add_pod_options(*command, arguments);
+    command
+        ->add_option("--placement", arguments.status.placement,
+                     "Compare it with this file, as k3pod plan writes it")
+        ->type_name("FILE");
+    command->footer(
+        "Exit 0 when every node applies what the station says (and what the file says), else 1.\n\n"
+        "Example: k3pod status --pod configs/tiny.toml --placement placement.json");
+    return command;
+}
+
 }  // namespace
 
 int run_command(int argc, char** argv) {
@@ -194,6 +253,8 @@ int run_command(int argc, char** argv) {
     const CLI::App* ask = add_ask(app, arguments);
     const CLI::App* inspect = add_inspect(app, arguments);
     const CLI::App* predict = add_predict(app, arguments);
+    const CLI::App* plan = add_plan(app, arguments);
+    const CLI::App* status = add_status(app, arguments);
     const CLI::App* version =
         app.add_subcommand("version", "Print version, build id and protocol versions");
     try {
@@ -211,6 +272,19 @@ int run_command(int argc, char** argv) {
     if (*predict) {
         return with_pod(arguments.pod, arguments.print_config,
                         [&](const PodConfig& pod) { return run_predict(pod, arguments.predict); });
+    }
+    if (*plan) {
+        // What does not fit has a status of its own.
+        int exit = kExitFailed;
+        const int read = with_pod(arguments.pod, arguments.print_config, [&](const PodConfig& pod) {
+            exit = run_plan(pod, arguments.plan);
+            return Status::ok();
+        });
+        return read == 0 && !arguments.print_config ? exit : read;
+    }
+    if (*status) {
+        return with_pod(arguments.pod, arguments.print_config,
+                        [&](const PodConfig& pod) { return run_status(pod, arguments.status); });
     }
     if (*inspect) return report(run_inspect(arguments.inspect));
     if (*version) std::fputs(version_text().c_str(), stdout);

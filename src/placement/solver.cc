@@ -111,8 +111,8 @@ class ModeSolver {
         constexpr double kFewPicks = 32;
         const auto total = static_cast<double>(deck_.num_grains());
         fill_level(groups_, total);
-        const double picks =
-            std::accumulate(reads_of_layer(0).begin(), reads_of_layer(0).end(), 0.0);
+        const std::vector<double> reads = reads_of_layer(0);
+        const double picks = std::accumulate(reads.begin(), reads.end(), 0.0);
         if (mode_ != PlacementMode::kWhole || !problem_.popularity.is_uniform ||
             picks > kFewPicks) {
             return;
