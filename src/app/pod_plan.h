@@ -21,6 +21,11 @@ struct PlanModel {
     ModelBytes bytes;
 };
 
+// Of a config.json, or of a checkpoint; where neither is named, of the pod file's model folder or,
+// on a machine that has none, of NAME.config.json beside the pod file. Messages name the file.
+Result<PlanModel> read_plan_model(const PodConfig& pod, const std::string& config_file,
+                                  const std::string& checkpoint_dir);
+
 // One holder's memory, from what the machine has down to what is left for experts.
 struct MemoryPlan {
     std::string name;                // as a holder of the placement

@@ -5,10 +5,8 @@
 #include <utility>
 
 #include "fabric_report.h"
-#include "k3pod/base/file.h"
-#include "k3pod/weights/model_bytes.h"
-#include "k3pod/weights/model_config.h"
 #include "k3pod/weights/model_weights.h"
+#include "pod_plan.h"
 
 namespace k3pod {
 namespace {
@@ -112,11 +110,8 @@ Result<Popularity> read_popularity(const PodConfig& pod, const std::vector<std::
 Result<PredictSetup> read_predict_setup(const PodConfig& pod, const PredictOptions& options) {
     PredictSetup setup;
     setup.pod_name = pod.name;
-    const fs::path config_file =
-        options.config.empty() ? pod.model / "config.json" : fs::path(options.config);
-    K3POD_ASSIGN(const std::string text, read_text_file(config_file));
-    const auto config = parse_model_config(text);
-    if (!config) return config.status().with_context(config_file.string());
+    K3POD_ASSIGN(const PlanModel model, read_plan_model(pod, options.config, {}));
+    const ModelConfig& config = model.config;
     if (options.constants.empty()) {
         setup.constants = default_predict_constants();
     } else {
@@ -127,17 +122,16 @@ Result<PredictSetup> read_predict_setup(const PodConfig& pod, const PredictOptio
         setup.constants.station_link = {static_cast<double>(setup.fabric.station_bits_per_s),
                                         "the station's cables in the pod file"};
     }
-    K3POD_ASSIGN(setup.placement, read_checked_placement(options.placement, *config));
+    K3POD_ASSIGN(setup.placement, read_checked_placement(options.placement, config));
     for (const std::string& name : setup.placement.holders) {
         K3POD_ASSIGN(PredictHolder holder, describe_holder(pod, setup.constants, name));
         setup.holders.push_back(std::move(holder));
     }
-    K3POD_ASSIGN(setup.popularity, read_popularity(pod, options.traces, *config));
+    K3POD_ASSIGN(setup.popularity, read_popularity(pod, options.traces, config));
     const Release format = options.pack == "nvfp4" ? Release::kNvfp4 : Release::kMxfp4;
-    setup.model = predict_model(pod, *config, format);
-    K3POD_ASSIGN(const ModelBytes bytes, count_model_bytes(text));
-    const double embedding = double{kBf16Bytes} * config->vocab * config->hidden;
-    setup.station_bytes = static_cast<double>(bytes.text_bytes) - embedding;
+    setup.model = predict_model(pod, config, format);
+    const double embedding = double{kBf16Bytes} * config.vocab * config.hidden;
+    setup.station_bytes = static_cast<double>(model.bytes.text_bytes) - embedding;
     return setup;
 }
 

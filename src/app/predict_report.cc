@@ -177,7 +177,7 @@ std::string predict_json(const PredictReport& report) {
         {"purchases", std::move(purchases)},
         {"fabric", fabric_json(report.setup.fabric)},
         {"constants", constants_json(report.setup.constants)}};
-    return json.dump(2) + "\n";
+    return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace k3pod
