@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <future>
 #include <numeric>
-#include <optional>
 
 #include "dealing.h"
 #include "hot_first.h"
@@ -202,32 +202,39 @@ class ModeSolver {
     std::vector<HolderGroup> groups_;
 };
 
+Result<Plan> solve_mode(const PlacementProblem& problem, const StepDraws& draws, PlacementMode mode,
+                        uint32_t epoch) {
+    const BudgetCheck check = check_budgets(problem.shape, budgets_of(problem.holders), mode);
+    if (!check.fits) return too_small(check);
+    return ModeSolver(problem, draws, mode, epoch).solve();
+}
+
+// Both modes, one on a thread of its own.
+Result<Plan> solve_better_mode(const PlacementProblem& problem, const StepDraws& draws,
+                               uint32_t epoch) {
+    constexpr double kWorthSlicing = 1.05;
+    auto future = std::async(std::launch::async, [&] {
+        return solve_mode(problem, draws, PlacementMode::kSliced, epoch);
+    });
+    Result<Plan> whole = solve_mode(problem, draws, PlacementMode::kWhole, epoch);
+    Result<Plan> sliced = future.get();
+    if (!sliced) return whole;
+    if (!whole) return sliced;
+    const bool is_worth_slicing = whole->times.slowest_s > kWorthSlicing * sliced->times.slowest_s;
+    return is_worth_slicing ? sliced : whole;
+}
+
 }  // namespace
 
 Result<Plan> solve_placement(const PlacementProblem& problem, ModeRequest mode, uint32_t epoch) {
-    constexpr double kWorthSlicing = 1.05;
     K3POD_TRY(check_problem(problem));
     const StepDraws draws(problem.popularity, problem.batch_tokens);
-    std::optional<Plan> best;
-    Status why;
-    for (const PlacementMode candidate : {PlacementMode::kWhole, PlacementMode::kSliced}) {
-        const bool is_wanted =
-            mode == ModeRequest::kAuto ||
-            (mode == ModeRequest::kSliced) == (candidate == PlacementMode::kSliced);
-        if (!is_wanted) continue;
-        const BudgetCheck check =
-            check_budgets(problem.shape, budgets_of(problem.holders), candidate);
-        if (!check.fits) {
-            why = too_small(check);
-            continue;
-        }
-        K3POD_ASSIGN(Plan plan, ModeSolver(problem, draws, candidate, epoch).solve());
-        if (best && best->times.slowest_s <= kWorthSlicing * plan.times.slowest_s) continue;
-        best = std::move(plan);
-    }
-    if (!best) return why;
-    best->bound_s = lower_bound_s(problem);
-    return std::move(*best);
+    Result<Plan> plan = mode == ModeRequest::kAuto ? solve_better_mode(problem, draws, epoch)
+                        : mode == ModeRequest::kWhole
+                            ? solve_mode(problem, draws, PlacementMode::kWhole, epoch)
+                            : solve_mode(problem, draws, PlacementMode::kSliced, epoch);
+    if (plan) plan->bound_s = lower_bound_s(problem);
+    return plan;
 }
 
 }  // namespace k3pod
