@@ -162,10 +162,11 @@ class Node:
 
 
 class Pod:
-    """station, exchange: extra keys of those sections, as TOML values ({"queue_limit": 2})."""
+    """station, exchange: extra keys of those sections, as TOML values ({"queue_limit": 2}). budget: of every
+    expert server, or a list with one for each; bandwidth: of every expert server, none where it is left out."""
 
     def __init__(self, experts=2, mode="whole", transport="tcp", model=MODEL, budget="16 MiB", station=None,
-                 exchange=None, placement_file=None):
+                 exchange=None, placement_file=None, bandwidth=None):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="k3pod-e2e-"))
         self.names = [f"spark-{i + 1}" for i in range(experts)]
         ports = free_ports(1 + 2 * experts)
@@ -182,9 +183,12 @@ class Pod:
             lines += [f'file = "{placement_file}"']
         lines += ["[exchange]", f'transport = "{transport}"']
         lines += [f"{k} = {v}" for k, v in (exchange or {}).items()]
-        for name in self.names:
+        budgets = [budget] * experts if isinstance(budget, str) else budget
+        for name, share in zip(self.names, budgets):
             lines += ["[[expert]]", f'name = "{name}"', f'control = "127.0.0.1:{self.control_ports[name]}"',
-                      f'http = "127.0.0.1:{self.http_ports[name]}"', f'expert_budget = "{budget}"']
+                      f'http = "127.0.0.1:{self.http_ports[name]}"', f'expert_budget = "{share}"']
+            if bandwidth:
+                lines += [f'bandwidth = "{bandwidth}"']
         self.file = self.dir / "pod.toml"
         self.file.write_text("\n".join(lines) + "\n")
         self.station = self.make_node("station", "station")
