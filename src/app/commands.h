@@ -56,8 +56,9 @@ struct StatusOptions {
 // the options differ.
 Status run_status(const PodConfig& pod, const StatusOptions& options);
 
-// Where the station shows its placement.
+// Where the station shows its placement, and what the router picked so far.
 inline constexpr std::string_view kPlacementPath = "/v1/pod/placement";
+inline constexpr std::string_view kTracePath = "/v1/pod/trace";
 
 struct PredictOptions {
     std::string placement;  // placement.json

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "fabric_report.h"
 #include "k3pod/model/model.h"
 #include "k3pod/state/state_store.h"
 #include "table.h"
@@ -234,7 +235,7 @@ nlohmann::ordered_json holder_json(const PlanReport& report, size_t h,
 
 Result<PlanReport> make_plan_report(const PodConfig& pod, const PlanModel& model,
                                     const PodPlan& plan) {
-    PlanReport report{pod, model, plan, {}, {}};
+    PlanReport report{pod, model, plan, {}, {}, check_pod_fabric(pod)};
     if (!plan.placement) {
         K3POD_ASSIGN(report.remedies, find_remedies(pod, model, plan));
         return report;
@@ -254,8 +255,9 @@ std::string plan_text(const PlanReport& report) {
                        grouped(plan.shape.expert_bytes()), mode_name(plan.mode),
                        report.pod.placement.traces.empty() ? "uniform" : "of the traces");
     out += memories_text(report) + trades_text(report);
-    if (!plan.placement) return out + shortfall_text(report);
-    return out + holders_text(report) + times_text(report);
+    out += plan.placement ? holders_text(report) + times_text(report) : shortfall_text(report);
+    const std::string findings = fabric_text(report.fabric);
+    return findings.empty() ? out : out + "\ncables and power:\n" + findings;
 }
 
 std::string plan_json(const PlanReport& report) {
@@ -293,6 +295,7 @@ std::string plan_json(const PlanReport& report) {
         for (const StepTimes& step : report.steps) out["steps"].push_back(step_json(step));
     }
     if (!plan.placement) out["remedies"] = report.remedies;
+    out["fabric"] = fabric_json(report.fabric);
     return out.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 

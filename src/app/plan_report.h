@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "k3pod/placement/fabric.h"
 #include "pod_plan.h"
 
 namespace k3pod {
@@ -16,6 +17,7 @@ struct PlanReport {
     std::vector<StepTimes> steps;  // of 1, 4, 16 and 64 tokens; empty when no time is known
     // When it does not fit: what would make it fit, the cheapest first.
     std::vector<std::string> remedies;
+    FabricReport fabric;  // what the pod file says of cables and power
 };
 
 Result<PlanReport> make_plan_report(const PodConfig& pod, const PlanModel& model,

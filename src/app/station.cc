@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "commands.h"
+#include "door.h"
 #include "k3pod/api/chat.h"
 #include "k3pod/api/http_server.h"
 #include "k3pod/api/openai_api.h"
@@ -22,6 +23,7 @@
 #include "k3pod/tokenizer/tokenizer.h"
 #include "load_report.h"
 #include "model_folder.h"
+#include "pick_counter.h"
 #include "pod_plan.h"
 #include "pod_supervisor.h"
 #include "progress.h"
@@ -29,54 +31,6 @@
 
 namespace k3pod {
 namespace {
-
-// Answers 503 until the API is there, so that probes see "loading" from the first second on. The
-// placement is there as soon as it is known.
-class Door {
-  public:
-    void handle(HttpRequest request, std::shared_ptr<HttpReply> reply) {
-        OpenAiApi* api = nullptr;
-        std::shared_ptr<const std::string> placement;
-        {
-            const std::lock_guard lock(mutex_);
-            api = api_;
-            placement = placement_;
-        }
-        if (placement != nullptr && request.path == kPlacementPath && is_read(request)) {
-            reply->send({.body = *placement});
-            return;
-        }
-        if (api != nullptr) {
-            api->handle(std::move(request), std::move(reply));
-            return;
-        }
-        HttpResponse response;
-        response.status = 503;
-        response.headers = {{"Retry-After", "5"}};
-        response.body =
-            R"({"error":{"message":"the station is loading its weights; try again in a few seconds","type":"unavailable_error","param":null,"code":"loading"}})";
-        reply->send(std::move(response));
-    }
-    void open(OpenAiApi& api) {
-        const std::lock_guard lock(mutex_);
-        api_ = &api;
-    }
-    // From now on anyone may read who holds what.
-    void show(const Placement& placement) {
-        auto text = std::make_shared<const std::string>(to_json(placement));
-        const std::lock_guard lock(mutex_);
-        placement_ = std::move(text);
-    }
-
-  private:
-    static bool is_read(const HttpRequest& request) {
-        return request.method == "GET" || request.method == "HEAD";
-    }
-
-    std::mutex mutex_;
-    OpenAiApi* api_ = nullptr;
-    std::shared_ptr<const std::string> placement_;  // shared with answers under way
-};
 
 EngineOptions make_engine_options(const PodConfig& pod, const Capacity& capacity) {
     EngineOptions options;
@@ -162,7 +116,7 @@ class Station {
         K3POD_ASSIGN(wording_, read_chat_wording(pod_.model));
         K3POD_ASSIGN(defaults_, read_generation_defaults(pod_.model));
         K3POD_ASSIGN(const Placement planned, make_placement(pod_, *model_));
-        door_.show(planned);
+        door_.show_placement(planned);
         if (!planned.replicas.empty()) {
             log::info(fmt::format("the placement has {} replicas, which this version leaves out",
                                   planned.replicas.size()));
@@ -216,9 +170,11 @@ class Station {
                                             [this](const std::string& node, const Status& why) {
                                                 supervisor_.on_data_plane_down(node, why);
                                             }));
+        picks_.emplace(*exchange_, placement_, pod_.station.max_batch_tokens, model_->config.top_k);
         K3POD_ASSIGN(engine_,
                      Engine::create(make_engine_options(pod_, capacity_), *network_, *state_,
-                                    *exchange_, model_->config.vocab, clock_, metrics_));
+                                    *picks_, model_->config.vocab, clock_, metrics_));
+        door_.show_trace([this] { return picks_->trace(); });
         return Status::ok();
     }
 
@@ -277,6 +233,7 @@ class Station {
     std::unique_ptr<Model> network_;
     PodSupervisor supervisor_;
     std::unique_ptr<ExchangeClient> exchange_;
+    std::optional<PickCounter> picks_;
     std::unique_ptr<Engine> engine_;
     std::unique_ptr<OpenAiApi> api_;
     Door door_;

@@ -85,6 +85,23 @@ class Applied(unittest.TestCase):
             self.assertIn("spark-2", status.stdout)
 
 
+class Traces(unittest.TestCase):
+    def test_what_the_router_picked_is_a_trace_to_plan_with(self):
+        with Pod(experts=2, mode="whole", budget="16 MiB", bandwidth="1 GB/s", station=KEYS_OF_STATION) as pod:
+            pod.start()
+            pod.chat("What is 47 + 38?", max_tokens=50)
+            trace = pod.request("GET", "/v1/pod/trace").json()
+            self.assertGreater(trace["tokens"], 20)
+            for layer in trace["picks"]:
+                self.assertEqual(sum(layer), 4 * trace["tokens"])
+            file = pod.dir / "trace.json"
+            file.write_text(json.dumps(trace))
+            planned = plan(pod, "--trace", file, "--json")
+            self.assertEqual(planned.returncode, 0, planned.stderr)
+            step = json.loads(planned.stdout)["step"]
+            self.assertLessEqual(step["slowest_s"], step["even_fill_s"])
+
+
 class DoesNotFit(unittest.TestCase):
     def report(self, budgets, *arguments):
         with Pod(experts=len(budgets), mode="whole", budget=[f"{b} B" for b in budgets]) as pod:

@@ -136,6 +136,78 @@ TEST(PodConfig, wrong_values_say_what_was_found_and_what_is_allowed) {
     }
 }
 
+constexpr const char* kTiers = R"([pod]
+model = "/m"
+[station.hbm]
+memory = "252 GB"
+reserve = { workspace = "3 GiB", engine = "2 GiB" }
+bandwidth = "7.1 TB/s"
+[station.host]
+expert_budget = "1 GiB"
+[placement]
+mode = "sliced"
+pack = "mxfp4"
+batch_tokens = 8
+traces = ["a.json", "/b.json"]
+[[expert]]
+name = "spark-1"
+control = "127.0.0.1:7001"
+memory = "119.7 GiB"
+reserve = { os = "15.21 GiB" }
+bandwidth = "208 GB/s"
+)";
+
+TEST(PodConfig, memories_have_named_reserves_and_a_bandwidth) {
+    const auto config = parse(kTiers);
+    ASSERT_TRUE(config.is_ok()) << config.status().message();
+    const MemoryConfig& hbm = config->station.hbm;
+    EXPECT_EQ(hbm.memory_bytes, 252'000'000'000);
+    EXPECT_EQ(hbm.reserve, (std::vector<ReserveLine>{{"engine", int64_t{2} << 30},
+                                                     {"workspace", int64_t{3} << 30}}));
+    EXPECT_EQ(hbm.bandwidth_bytes_per_s, 7'100'000'000'000);
+    EXPECT_EQ(config->station.host.budget_bytes(), int64_t{1} << 30);
+    EXPECT_EQ(config->experts[0].bandwidth_bytes_per_s, 208'000'000'000);
+    EXPECT_NEAR(static_cast<double>(config->experts[0].budget_bytes()), 104.49 * (1 << 30), 2);
+    EXPECT_EQ(config->placement.mode, ModeChoice::kSliced);
+    EXPECT_EQ(config->placement.pack, PackChoice::kMxfp4);
+    EXPECT_EQ(config->placement.batch_tokens, 8);
+    EXPECT_EQ(config->placement.traces,
+              (std::vector<std::filesystem::path>{"/etc/k3pod/a.json", "/b.json"}));
+    const auto again = parse_pod_config(to_toml(*config), config->file);
+    ASSERT_TRUE(again.is_ok()) << again.status().message() << to_toml(*config);
+    EXPECT_EQ(*again, *config);
+}
+
+std::string tiers_with(std::string from, const std::string& to) {
+    std::string text = kTiers;
+    text.replace(text.find(from), from.size(), to);
+    return refusal(text);
+}
+
+TEST(PodConfig, memories_that_make_no_sense_are_refused) {
+    EXPECT_THAT(tiers_with("\"3 GiB\"", "\"300 GiB\""),
+                HasSubstr("[station.hbm]: the reserve lines take 302 GiB, its memory is"));
+    EXPECT_THAT(tiers_with("\"3 GiB\"", "3.5"), HasSubstr("hbm: reserve: workspace"));
+    EXPECT_THAT(tiers_with("workspace =", "\"Work space\" ="), HasSubstr("lower-case letters"));
+    EXPECT_THAT(tiers_with("memory = \"252", "memmory = \"252"),
+                HasSubstr("unknown key 'memmory'; a tier has memory, reserve, bandwidth and"));
+    EXPECT_THAT(tiers_with("7.1 TB/s", "7.1 TB"), HasSubstr("'7.1 TB' is not a bandwidth"));
+    EXPECT_THAT(tiers_with("7.1 TB/s", "0 B/s"), HasSubstr("'0 B/s' is not a bandwidth"));
+    EXPECT_THAT(tiers_with("expert_budget = \"1 GiB\"", "reserve = { os = \"1 GiB\" }"),
+                HasSubstr("[station.host]: has reserve lines but no memory"));
+    EXPECT_THAT(tiers_with("memory = \"119.7 GiB\"\nreserve = { os = \"15.21 GiB\" }",
+                           "memory = \"10 GiB\"\nexpert_budget = \"11 GiB\""),
+                HasSubstr("spark-1: expert_budget 11 GiB is over its memory 10 GiB"));
+    EXPECT_THAT(tiers_with("[station.hbm]", "[station]\nexpert_budget = 1\n[station.hbm]"),
+                HasSubstr("[station] expert_budget is for a station without tiers"));
+    EXPECT_THAT(tiers_with("[\"a.json\", \"/b.json\"]", "\"a.json\""),
+                HasSubstr("a.json is not a list of file names"));
+    EXPECT_THAT(tiers_with("\"sliced\"", "\"diced\""),
+                HasSubstr("\"diced\" is not one of \"auto\", \"whole\", \"sliced\""));
+    EXPECT_THAT(tiers_with("\"spark-1\"", "\"station.hbm\""),
+                HasSubstr("two nodes are named 'station.hbm'"));
+}
+
 TEST(PodConfig, names_and_addresses_must_be_unique) {
     const std::string second =
         "[[expert]]\nname='spark-1'\ncontrol='127.0.0.1:7002'\nexpert_budget=1\n";

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "k3pod/weights/model_bytes.h"
 #include "k3pod/weights/model_weights.h"
 #include "tests/support/checkpoint_fixture.h"
 
@@ -158,9 +159,22 @@ void write_ends(const std::filesystem::path& dir, WeightMap& weight_map) {
     shard.bf16("language_model.model.output_attn_res_norm.weight", {7168});
     shard.bf16("language_model.model.output_attn_res_proj.weight", {1, 7168});
     shard.write(dir, "model-00094-of-00096.safetensors", weight_map);
-    ShardWriter vision;  // 168 tensors that a text engine skips; only their number is true.
-    for (int i = 0; i < 3; ++i) vision.bf16(fmt::format("mm_projector.{}.weight", i), {7168});
-    for (int i = 0; i < 165; ++i) vision.bf16(fmt::format("vision_tower.{}.weight", i), {1024});
+    ShardWriter vision;  // 168 tensors that a text engine skips; their names are not the release's.
+    vision.bf16("mm_projector.0.weight", {4096, 4096});
+    vision.bf16("mm_projector.1.weight", {7168, 4096});
+    vision.bf16("mm_projector.2.weight", {7168});
+    vision.bf16("vision_tower.patches.weight", {1024, 3, 14, 14});
+    vision.bf16("vision_tower.positions.weight", {64, 64, 1024});
+    vision.bf16("vision_tower.norm.weight", {1024});
+    for (int block = 0; block < 27; ++block) {
+        const std::string prefix = fmt::format("vision_tower.{}.", block);
+        vision.bf16(prefix + "norm0.weight", {1024});
+        vision.bf16(prefix + "norm1.weight", {1024});
+        vision.bf16(prefix + "wqkv.weight", {4608, 1024});
+        vision.bf16(prefix + "wo.weight", {1024, 1536});
+        vision.bf16(prefix + "up.weight", {4096, 1024});
+        vision.bf16(prefix + "down.weight", {1024, 4096});
+    }
     vision.write(dir, "model-00095-of-00096.safetensors", weight_map);
 }
 
@@ -189,6 +203,12 @@ json release_config() {
     return config;
 }
 
+// What `k3pod plan` has where the checkpoint is not.
+std::string planning_config() {
+    std::ifstream file(K3POD_SOURCE_DIR "/configs/Kimi-K3-NVFP4.config.json");
+    return {std::istreambuf_iterator<char>(file), {}};
+}
+
 TEST(RealRelease, a_million_tensors_are_opened_and_checked_in_seconds) {
     const k3pod::testing::TempFolder folder;
     WeightMap weight_map;
@@ -213,6 +233,12 @@ TEST(RealRelease, a_million_tensors_are_opened_and_checked_in_seconds) {
     EXPECT_EQ(*release, Release::kNvfp4);
     EXPECT_EQ(checkpoint->num_tensors(), 992'508);
     EXPECT_LT(open_seconds + check_seconds, kMaxSeconds);
+
+    const auto from_config = count_model_bytes(planning_config());
+    ASSERT_TRUE(from_config) << from_config.status().to_string();
+    const ModelBytes from_headers = count_model_bytes(*checkpoint, *config, *release);
+    EXPECT_EQ(from_headers, *from_config);
+    EXPECT_EQ(from_headers.total_bytes(), checkpoint->total_bytes());
 }
 
 TEST(RealRelease, an_expert_takes_the_published_bytes) {
