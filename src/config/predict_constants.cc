@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 
 #include "default_constants.h"
 #include "k3pod/base/file.h"
@@ -15,11 +16,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Each with a base unit of factor 1, in which every figure can be printed exactly.
 constexpr std::array<Unit, 4> kSeconds{{{"s", 1}, {"ms", 1e-3}, {"us", 1e-6}, {"ns", 1e-9}}};
-constexpr std::array<Unit, 3> kBytesPerSecond{{{"TB/s", 1e12}, {"GB/s", 1e9}, {"MB/s", 1e6}}};
-constexpr std::array<Unit, 3> kBitsPerSecond{{{"Tb/s", 1e12}, {"Gb/s", 1e9}, {"Mb/s", 1e6}}};
-constexpr std::array<Unit, 3> kFlops{{{"PFLOP/s", 1e15}, {"TFLOP/s", 1e12}, {"GFLOP/s", 1e9}}};
-constexpr std::array<Unit, 1> kPercent{{{"%", 0.01}}};
+constexpr std::array<Unit, 4> kBytesPerSecond{
+    {{"TB/s", 1e12}, {"GB/s", 1e9}, {"MB/s", 1e6}, {"B/s", 1}}};
+constexpr std::array<Unit, 4> kBitsPerSecond{
+    {{"Tb/s", 1e12}, {"Gb/s", 1e9}, {"Mb/s", 1e6}, {"b/s", 1}}};
+constexpr std::array<Unit, 4> kFlops{
+    {{"PFLOP/s", 1e15}, {"TFLOP/s", 1e12}, {"GFLOP/s", 1e9}, {"FLOP/s", 1}}};
+constexpr std::array<Unit, 2> kShares{{{"", 1}, {"%", 0.01}}};
 
 struct Entry {
     const char* section;
@@ -53,32 +58,53 @@ constexpr Entry kEntries[] = {
     {"exchange", "round_trip", kSeconds, kMayBeZero, &C::round_trip},
     {"exchange", "server_link", kBitsPerSecond, !kMayBeZero, &C::server_link},
     {"exchange", "station_link", kBitsPerSecond, !kMayBeZero, &C::station_link},
-    {"routing", "pick_reuse", kPercent, kMayBeZero, &C::pick_reuse},
+    {"routing", "pick_reuse", kShares, kMayBeZero, &C::pick_reuse},
 };
 
-// Over these nothing is a figure of a machine; sums and products of them stay finite.
-double largest(std::span<const Unit> units) {
-    if (units.data() == kSeconds.data()) return 60;
-    return units.data() == kPercent.data() ? 1 : 1e18;
+// Outside of these nothing is a figure of a machine; sums and products of them stay finite.
+struct Limits {
+    double low, high;
+};
+Limits limits_of(std::span<const Unit> units) {
+    if (units.data() == kSeconds.data()) return {1e-12, 60};
+    return units.data() == kShares.data() ? Limits{1e-6, 1} : Limits{1, 1e18};
 }
 
 std::string spell_units(std::span<const Unit> units) {
     std::string all;
-    for (const Unit& unit : units) all += fmt::format("{}{}", all.empty() ? "" : ", ", unit.name);
+    for (const Unit& unit : units) {
+        if (!unit.name.empty()) all += fmt::format("{}{}", all.empty() ? "" : ", ", unit.name);
+    }
     return all;
 }
 
-// With the largest unit that leaves a number of at least 1, all digits kept.
+std::optional<std::string> spell_exactly(double value, std::span<const Unit> units,
+                                         const Unit& unit, int digits) {
+    const std::string text = fmt::format("{:.{}g} {}", value / unit.factor, digits, unit.name);
+    if (parse_quantity(text, units) == value) return text;
+    return {};
+}
+
+// With the unit that leaves the smallest number of at least 1, else another one, in as few digits
+// as read back the same.
 std::string spell(double value, std::span<const Unit> units) {
     const Unit* best = &units.back();
-    for (auto it = units.rbegin(); it != units.rend(); ++it) {
-        if (value >= it->factor) best = &*it;
+    const Unit* base = best;
+    for (const Unit& unit : units) {
+        if (unit.factor == 1) base = &unit;
+        const bool is_closer = best->factor > value || unit.factor > best->factor;
+        if (unit.factor <= value && !unit.name.empty() && is_closer) best = &unit;
     }
-    std::string text = fmt::format("{:.6g} {}", value / best->factor, best->name);
-    if (parse_quantity(text, units) != value) {
-        text = fmt::format("{:.17g} {}", value / best->factor, best->name);
+    for (const int digits : {6, 17}) {
+        if (auto text = spell_exactly(value, units, *best, digits)) return *text;
+        for (const Unit& unit : units) {
+            if (unit.name.empty()) continue;
+            if (auto text = spell_exactly(value, units, unit, digits)) return *text;
+        }
     }
-    return text;
+    std::string digits = fmt::format("{:.30f}", value);  // no exponent, which nobody would read
+    digits.erase(digits.find_last_not_of('0') + 1);
+    return fmt::format("{}{}{}", digits, base->name.empty() ? "" : " ", base->name);
 }
 
 class Reader {
@@ -149,15 +175,14 @@ class Reader {
                                       entry.section, entry.key));
         }
         const auto number = parse_quantity(value->get(), entry.units);
-        const double limit = largest(entry.units);
-        const bool is_in_range =
-            number && *number <= limit && (*number > 0 || (entry.may_be_zero && *number == 0));
-        if (!is_in_range) {
-            return refuse(*value, fmt::format("[{}] {}: '{}' is not a number {} and at most {} "
-                                              "with one of {}",
-                                              entry.section, entry.key, value->get(),
-                                              entry.may_be_zero ? "from 0" : "above 0",
-                                              spell(limit, entry.units), spell_units(entry.units)));
+        const auto [low, high] = limits_of(entry.units);
+        const bool is_zero = number && *number == 0 && entry.may_be_zero;
+        if (!is_zero && !(number && *number >= low && *number <= high)) {
+            return refuse(
+                *value, fmt::format("[{}] {}: '{}' is not a number from {} to {}{} with one of {}",
+                                    entry.section, entry.key, value->get(), spell(low, entry.units),
+                                    spell(high, entry.units), entry.may_be_zero ? ", or 0," : "",
+                                    spell_units(entry.units)));
         }
         return Constant{*number, source->get()};
     }
@@ -169,6 +194,10 @@ class Reader {
 std::string quoted(const std::string& text) {
     std::string out = "\"";
     for (const char c : text) {
+        if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
+            out += fmt::format("\\u{:04x}", c);
+            continue;
+        }
         if (c == '"' || c == '\\') out += '\\';
         out += c;
     }

@@ -101,7 +101,8 @@ struct PredictInput {
 // kInvalidArgument names what is out of range or does not belong together.
 Result<Prediction> predict(const PredictInput& input, const Workload& workload);
 
-// The same pod with more in it, experts moved onto it from whoever is last.
+// The same pod with more in it: the better of a new plan and of experts moved onto it from whoever
+// is last.
 struct Purchase {
     std::string what;  // "1 more expert server"
     double tokens_per_s = 0;

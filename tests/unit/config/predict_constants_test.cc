@@ -48,7 +48,11 @@ TEST(PredictConstants, the_shipped_file_is_what_is_built_in) {
 
 TEST(PredictConstants, printed_constants_read_back_the_same) {
     PredictConstants constants = default_predict_constants();
-    constants.round_trip = {1.0 / 3.0, "a \"quoted\" \\ source"};
+    constants.round_trip = {1.0 / 3.0, "a \"quoted\" \\ source\n\x01\x7f of two lines"};
+    constants.pick_reuse = {2.0 / 7.0, "odd"};
+    constants.server_link = {1e18 / 7.0, "odd"};
+    constants.compute = {1, "tiny"};
+    constants.mla_cached_token = {1.1e-12, "tiny"};
     constants.kda_row = {0, "none"};
     const auto again = parse_predict_constants(to_toml(constants), "printed");
     ASSERT_TRUE(again) << again.status().message();
@@ -73,7 +77,7 @@ TEST(PredictConstants, an_unknown_constant_is_refused_with_the_nearest) {
 TEST(PredictConstants, a_figure_without_unit_or_source_is_refused) {
     EXPECT_THAT(
         refusal(with("round_trip", "round_trip = { value = \"23\", source = \"x\" }")),
-        HasSubstr("[exchange] round_trip: '23' is not a number from 0 and at most 60 s with "
+        HasSubstr("[exchange] round_trip: '23' is not a number from 0.001 ns to 60 s, or 0, with "
                   "one of s, ms, us, ns"));
     EXPECT_THAT(refusal(with("round_trip", "round_trip = { value = \"23 us\" }")),
                 HasSubstr("[exchange] round_trip is written as { value = \"...\", source ="));
@@ -91,7 +95,7 @@ TEST(PredictConstants, figures_that_no_machine_has_are_refused) {
         EXPECT_THAT(refusal(with("bandwidth", line)), HasSubstr("[server] bandwidth")) << value;
     }
     EXPECT_THAT(refusal(with("pick_reuse", "pick_reuse = { value = \"101 %\", source = \"x\" }")),
-                HasSubstr("at most 100 %"));
+                HasSubstr("to 100 %"));
 }
 
 TEST(PredictConstants, text_that_is_not_toml_is_refused_with_line_and_column) {
