@@ -127,33 +127,37 @@ class Reader {
     }
 
     Status refuse_unknown() const {
-        for (const auto& [section, node] : root_) {
+        for (const auto& [name, node] : root_) {
+            const std::string section(name.str());
             const toml::table* table = node.as_table();
-            const auto has = [&](std::string_view key) {
-                return std::any_of(std::begin(kEntries), std::end(kEntries), [&](const Entry& e) {
-                    return e.section == section.str() && (key.empty() || key == e.key);
-                });
-            };
-            if (table == nullptr || !has("")) {
+            if (table == nullptr || keys_of(section).empty()) {
                 return refuse(node, fmt::format("unknown section '{}'; there are [station], "
                                                 "[server], [exchange] and [routing]",
-                                                section.str()));
+                                                section));
             }
             for (const auto& [key, value] : *table) {
-                if (has(key.str())) continue;
-                std::vector<std::string> known;
-                for (const Entry& e : kEntries) {
-                    if (e.section == section.str()) known.emplace_back(e.key);
-                }
-                const std::string near = nearest(key.str(), known);
-                return refuse(
-                    value,
-                    fmt::format("unknown constant '{}' in [{}]; {}", key.str(), section.str(),
-                                near.empty() ? "configs/constants-k3-pod.toml has them all"
-                                             : fmt::format("did you mean '{}'?", near)));
+                K3POD_TRY(refuse_unknown_key(section, std::string(key.str()), value));
             }
         }
         return Status::ok();
+    }
+
+    Status refuse_unknown_key(const std::string& section, const std::string& key,
+                              const toml::node& value) const {
+        const std::vector<std::string> known = keys_of(section);
+        if (std::find(known.begin(), known.end(), key) != known.end()) return Status::ok();
+        const std::string near = nearest(key, known);
+        return refuse(value, fmt::format("unknown constant '{}' in [{}]; {}", key, section,
+                                         near.empty() ? "configs/constants-k3-pod.toml has them all"
+                                                      : fmt::format("did you mean '{}'?", near)));
+    }
+
+    static std::vector<std::string> keys_of(const std::string& section) {
+        std::vector<std::string> keys;
+        for (const Entry& entry : kEntries) {
+            if (entry.section == section) keys.emplace_back(entry.key);
+        }
+        return keys;
     }
 
     Result<Constant> read_entry(const Entry& entry) const {
