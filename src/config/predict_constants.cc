@@ -66,7 +66,7 @@ struct Limits {
     double low, high;
 };
 Limits limits_of(std::span<const Unit> units) {
-    if (units.data() == kSeconds.data()) return {1e-12, 60};
+    if (units.data() == kSeconds.data()) return {0.001 * 1e-9, 60};
     return units.data() == kShares.data() ? Limits{1e-6, 1} : Limits{1, 1e18};
 }
 

@@ -52,7 +52,7 @@ TEST(PredictConstants, printed_constants_read_back_the_same) {
     constants.pick_reuse = {2.0 / 7.0, "odd"};
     constants.server_link = {1e18 / 7.0, "odd"};
     constants.compute = {1, "tiny"};
-    constants.mla_cached_token = {1.1e-12, "tiny"};
+    constants.mla_cached_token = {1.3e-12, "tiny"};
     constants.kda_row = {0, "none"};
     const auto again = parse_predict_constants(to_toml(constants), "printed");
     ASSERT_TRUE(again) << again.status().message();
