@@ -1,5 +1,5 @@
-// Products of fp32 rows with fp32 rows, the inner loop of most ops. Included once per instruction
-// set.
+// Products of fp32 rows with fp32 or bf16 rows, the inner loop of most ops. Included once per
+// instruction set.
 
 #if defined(K3POD_OPS_DOT_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef K3POD_OPS_DOT_TILE_INL_H_
@@ -13,11 +13,13 @@
 HWY_BEFORE_NAMESPACE();
 namespace k3pod::ops::HWY_NAMESPACE {
 
-struct Rows {
-    const float* data;
+template <class T>
+struct RowsOf {
+    const T* data;
     int64_t stride;
-    const float* row(int64_t i) const { return data + i * stride; }
+    const T* row(int64_t i) const { return data + i * stride; }
 };
+using Rows = RowsOf<float>;
 
 struct DotOutput {
     float* data;
@@ -39,8 +41,8 @@ inline constexpr int kTileRows = 2;
 
 // y[t, r] = <x[t], w[r]> for a tile. Each sum has its own accumulator and walks the columns in
 // order, so its bits do not depend on the size of the tile.
-template <int kT, int kR>
-HWY_INLINE void dot_tile(Rows x, Rows w, int64_t cols, DotOutput y) {
+template <int kT, int kR, class W>
+HWY_INLINE void dot_tile(Rows x, RowsOf<W> w, int64_t cols, DotOutput y) {
     constexpr int kSums = (kT * kR + 3) / 4 * 4;
     V sum[kSums];
     for (V& s : sum) s = hn::Zero(D());
@@ -56,10 +58,10 @@ HWY_INLINE void dot_tile(Rows x, Rows w, int64_t cols, DotOutput y) {
     };
     int64_t c = 0;
     for (; c + kLanes <= cols; c += kLanes) {
-        step([c](const float* row) HWY_ATTR { return load(row + c); });
+        step([c](const auto* row) HWY_ATTR { return load(row + c); });
     }
     if (c < cols) {
-        step([c, cols](const float* row) HWY_ATTR { return load_partial(row + c, cols - c); });
+        step([c, cols](const auto* row) HWY_ATTR { return load_partial(row + c, cols - c); });
     }
     float totals[kSums];
     for (int i = 0; i < kSums; i += 4) sum_lanes_of_four(sum + i, totals + i);
@@ -68,8 +70,8 @@ HWY_INLINE void dot_tile(Rows x, Rows w, int64_t cols, DotOutput y) {
     }
 }
 
-template <int kT>
-HWY_INLINE void dot_tokens(Rows x, int64_t rows, Rows w, int64_t cols, DotOutput y) {
+template <int kT, class W>
+HWY_INLINE void dot_tokens(Rows x, int64_t rows, RowsOf<W> w, int64_t cols, DotOutput y) {
     int64_t r = 0;
     const auto advance = [&](int64_t n) HWY_ATTR {
         r += n;
@@ -87,7 +89,9 @@ HWY_INLINE void dot_tokens(Rows x, int64_t rows, Rows w, int64_t cols, DotOutput
 }
 
 // y[T, rows] = x[T, cols] w[rows, cols]^T.
-HWY_INLINE void dot_rows(int64_t tokens, Rows x, int64_t rows, Rows w, int64_t cols, DotOutput y) {
+template <class W>
+HWY_INLINE void dot_rows(int64_t tokens, Rows x, int64_t rows, RowsOf<W> w, int64_t cols,
+                         DotOutput y) {
     int64_t t = 0;
     const auto advance = [&](int64_t n) HWY_ATTR {
         t += n;
@@ -98,9 +102,13 @@ HWY_INLINE void dot_rows(int64_t tokens, Rows x, int64_t rows, Rows w, int64_t c
         dot_tokens<kTileTokens>(x, rows, w, cols, y);
         advance(kTileTokens);
     }
-    while (t < tokens) {
-        dot_tokens<1>(x, rows, w, cols, y);
-        advance(1);
+    switch (tokens - t) {
+        case 3:
+            return dot_tokens<3>(x, rows, w, cols, y);
+        case 2:
+            return dot_tokens<2>(x, rows, w, cols, y);
+        case 1:
+            return dot_tokens<1>(x, rows, w, cols, y);
     }
 }
 

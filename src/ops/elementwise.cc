@@ -21,13 +21,22 @@ void add_all(const float* x, float* y, int64_t n) {
     map2(x, y, y, n, [](V a, V b) HWY_ATTR { return hn::Add(a, b); });
 }
 
-// Plain loops: the compiler vectorises them for this instruction set.
 void to_bf16_all(const float* x, Bf16* y, int64_t n) {
-    for (int64_t i = 0; i < n; ++i) y[i] = k3pod::to_bf16(x[i]);
+    int64_t i = 0;
+#if HWY_TARGET != HWY_SCALAR
+    // Two vectors at a time fill one.
+    const hn::Repartition<uint16_t, D> d16;
+    for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
+        const auto low = hn::BitCast(d16, round_to_bf16(load(x + i)));
+        const auto high = hn::BitCast(d16, round_to_bf16(load(x + i + kLanes)));
+        hn::StoreU(hn::ConcatOdd(d16, high, low), d16, reinterpret_cast<uint16_t*>(y + i));
+    }
+#endif
+    map(x + i, y + i, n - i, [](V v) HWY_ATTR { return v; });
 }
 
 void to_f32_all(const Bf16* x, float* y, int64_t n) {
-    for (int64_t i = 0; i < n; ++i) y[i] = k3pod::to_f32(x[i]);
+    map(x, y, n, [](V v) HWY_ATTR { return v; });
 }
 
 }  // namespace k3pod::ops::HWY_NAMESPACE

@@ -10,6 +10,10 @@ HWY_BEFORE_NAMESPACE();
 namespace k3pod::ops::HWY_NAMESPACE {
 
 inline constexpr int64_t kMaxDim = 128;
+// Rows of a state that share one reading of q, k and the decay, and how far ahead of them memory is
+// asked for: states of many sequences come from beyond the second-level cache.
+inline constexpr int64_t kRowsAtOnce = 4;
+inline constexpr int64_t kPrefetchRows = 8;
 
 // One head's rows of the arguments, from some token on.
 struct HeadView {
@@ -33,21 +37,32 @@ HWY_INLINE void step_token(const HeadView& head) {
     map(head.log_decay, alpha, dim, [](V g) HWY_ATTR { return exp(g); });
     const float kq = dot(head.k, head.q, dim);
     const float beta = head.beta_at(0);
-    for (int64_t v = 0; v < dim; ++v) {
-        float* row = head.state + v * dim;
-        V by_k = hn::Zero(D());
-        V by_q = hn::Zero(D());
+    for (int64_t v = 0; v < dim; v += kRowsAtOnce) {
+        float* rows = head.state + v * dim;
+        V by_k[kRowsAtOnce], by_q[kRowsAtOnce], update[kRowsAtOnce];
+        for (int64_t r = 0; r < kRowsAtOnce; ++r) by_k[r] = by_q[r] = hn::Zero(D());
         for (int64_t i = 0; i < dim; i += kLanes) {
-            const V s = hn::Mul(load(row + i), load(alpha + i));
-            store(s, row + i);
-            by_k = hn::MulAdd(s, load(head.k + i), by_k);
-            by_q = hn::MulAdd(s, load(head.q + i), by_q);
+            const V a = load(alpha + i), k = load(head.k + i), q = load(head.q + i);
+            for (int64_t r = 0; r < kRowsAtOnce; ++r) {
+                float* at = rows + r * dim + i;
+                hwy::Prefetch(at + kPrefetchRows * dim);
+                const V s = hn::Mul(load(at), a);
+                store(s, at);
+                by_k[r] = hn::MulAdd(s, k, by_k[r]);
+                by_q[r] = hn::MulAdd(s, q, by_q[r]);
+            }
         }
-        const float u = beta * (head.v[v] - sum_lanes(by_k));
-        head.out[v] = sum_lanes(by_q) + u * kq;
-        const V update = broadcast(u);
+        for (int64_t r = 0; r < kRowsAtOnce; ++r) {
+            const float u = beta * (head.v[v + r] - sum_lanes(by_k[r]));
+            head.out[v + r] = sum_lanes(by_q[r]) + u * kq;
+            update[r] = broadcast(u);
+        }
         for (int64_t i = 0; i < dim; i += kLanes) {
-            store(hn::MulAdd(update, load(head.k + i), load(row + i)), row + i);
+            const V k = load(head.k + i);
+            for (int64_t r = 0; r < kRowsAtOnce; ++r) {
+                float* at = rows + r * dim + i;
+                store(hn::MulAdd(update[r], k, load(at)), at);
+            }
         }
     }
 }

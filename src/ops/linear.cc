@@ -57,7 +57,7 @@ HWY_INLINE void gemm(const MatrixBand& band, int64_t tokens, RowsIn x, RowsOut y
         for (int64_t first = band.begin; first < band.end; first += kPanelRows) {
             const int64_t rows = HWY_MIN(kPanelRows, band.end - first);
             widen_block<Row>(band.weight, {first, rows, begin, width}, panel, kPanelStride);
-            dot_rows(tokens, {x.data + begin, x.stride}, rows, {panel, kPanelStride}, width,
+            dot_rows(tokens, {x.data + begin, x.stride}, rows, Rows{panel, kPanelStride}, width,
                      {y.data + (first - band.begin), y.stride, begin > 0});
         }
     }

@@ -1,6 +1,8 @@
 #include <array>
 #include <limits>
+#include <type_traits>
 
+#include "k3pod/ops/linear.h"
 #include "k3pod/ops/mla.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -14,8 +16,10 @@ namespace k3pod::ops::HWY_NAMESPACE {
 
 inline constexpr int64_t kBlock = kMlaBlockTokens;
 inline constexpr int64_t kMaxCacheWidth = kMlaMaxRank + kMlaMaxRope;
-// Query rows (a head of a token) that share one widening of a block.
+// Query rows (a head of a token) that share one widening of a block. A few, as in decoding, read
+// the cache as it is: widening pays when it is read back more often.
 inline constexpr int64_t kTileQueries = 32;
+inline constexpr int64_t kFewQueries = 4;
 inline constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
 static_assert(kBlock % kLanes == 0);
@@ -30,19 +34,17 @@ struct QueryTile {
     HWY_ALIGN float block[kBlock][kMaxCacheWidth];
 };
 
-// Positions past `valid` may hold anything, NaN too; they become zeros.
-HWY_INLINE void widen_block(const MlaAttendArgs& args, int64_t begin, int64_t valid,
-                            QueryTile& tile) {
+HWY_INLINE RowsOf<Bf16> cached_rows(const MlaAttendArgs& args, int64_t begin) {
     const int64_t width = args.shape.cache_width();
     const int64_t page = begin / args.cache.page_tokens;
-    const Bf16* rows = args.cache.pages[page].data() + begin % args.cache.page_tokens * width;
-    for (int64_t j = 0; j < kBlock; ++j) {
-        if (j >= valid) {
-            std::memset(tile.block[j], 0, static_cast<size_t>(width) * sizeof(float));
-            continue;
-        }
-        for (int64_t i = 0; i < width; ++i) tile.block[j][i] = to_f32(rows[j * width + i]);
+    return {args.cache.pages[page].data() + begin % args.cache.page_tokens * width, width};
+}
+
+HWY_INLINE Rows widen_block(RowsOf<Bf16> rows, int64_t count, QueryTile& tile) {
+    for (int64_t j = 0; j < count; ++j) {
+        map(rows.row(j), tile.block[j], rows.stride, [](V v) HWY_ATTR { return v; });
     }
+    return {tile.block[0], kMaxCacheWidth};
 }
 
 // Turns the scores of one query row into probabilities relative to the new maximum. Gives the
@@ -67,48 +69,79 @@ HWY_INLINE float softmax_block(float scale, int64_t visible, float* p, float& la
     return factor;
 }
 
-// out = out * factor + p block, for kR query rows at once.
-template <int64_t kR>
-HWY_INLINE void add_values(const QueryTile& tile, int64_t first, const float* factors, int64_t rank,
-                           float* out) {
-    for (int64_t i = 0; i < rank; i += kLanes) {
-        V sum[kR];
-        for (int64_t r = 0; r < kR; ++r) {
-            sum[r] = hn::Mul(load(out + r * rank + i), broadcast(factors[r]));
+// A block of positions, widened or as it is cached.
+template <class T>
+struct Block {
+    int64_t begin;  // first position
+    int64_t count;  // at most kBlock
+    RowsOf<T> rows;
+};
+
+// out = out * factor + p block, for kR query rows and kVectors vectors of columns at once: the sums
+// are as many chains of dependent additions.
+template <int64_t kR, int64_t kVectors, class T>
+HWY_INLINE void add_columns(const QueryTile& tile, int64_t first, const float* factors,
+                            const Block<T>& block, int64_t col, RowsOut out) {
+    V sum[kR][kVectors];
+    for (int64_t r = 0; r < kR; ++r) {
+        for (int64_t i = 0; i < kVectors; ++i) {
+            const V before = load(out.data + r * out.stride + col + i * kLanes);
+            sum[r][i] = hn::Mul(before, broadcast(factors[r]));
         }
-        for (int64_t j = 0; j < kBlock; ++j) {
-            const V value = load(tile.block[j] + i);
+    }
+    for (int64_t j = 0; j < block.count; ++j) {
+        for (int64_t i = 0; i < kVectors; ++i) {
+            const V value = load(block.rows.row(j) + col + i * kLanes);
             for (int64_t r = 0; r < kR; ++r) {
-                sum[r] = hn::MulAdd(broadcast(tile.p[first + r][j]), value, sum[r]);
+                sum[r][i] = hn::MulAdd(broadcast(tile.p[first + r][j]), value, sum[r][i]);
             }
         }
-        for (int64_t r = 0; r < kR; ++r) store(sum[r], out + r * rank + i);
+    }
+    for (int64_t r = 0; r < kR; ++r) {
+        for (int64_t i = 0; i < kVectors; ++i) {
+            store(sum[r][i], out.data + r * out.stride + col + i * kLanes);
+        }
     }
 }
 
-// One block of positions for the query rows [skip, count) of the tile; earlier rows do not see it.
-HWY_INLINE void attend_block(const MlaAttendArgs& args, int64_t begin, int64_t skip,
+template <int64_t kR, class T>
+HWY_INLINE void add_values(const QueryTile& tile, int64_t first, const float* factors,
+                           const Block<T>& block, RowsOut out) {
+    int64_t col = 0;
+    for (; col + 2 * kLanes <= out.stride; col += 2 * kLanes) {
+        add_columns<kR, 2>(tile, first, factors, block, col, out);
+    }
+    for (; col < out.stride; col += kLanes) {
+        add_columns<kR, 1>(tile, first, factors, block, col, out);
+    }
+}
+
+// One block for the query rows [skip, count) of the tile; earlier rows do not see it.
+template <class T>
+HWY_INLINE void attend_block(const MlaAttendArgs& args, const Block<T>& block, int64_t skip,
                              QueryTile& tile) {
-    constexpr int64_t kRows = 4;
     const MlaShape& shape = args.shape;
     const int64_t width = shape.cache_width();
     const int64_t rank = shape.rank;
     const float* q = args.latent_q.data() + (tile.first + skip) * width;
-    dot_rows(tile.count - skip, {q, width}, kBlock, {tile.block[0], kMaxCacheWidth}, width,
+    dot_rows(tile.count - skip, {q, width}, block.count, block.rows, width,
              {tile.p[skip], kBlock, false});
     std::array<float, kTileQueries> factors;
     for (int64_t r = skip; r < tile.count; ++r) {
         const int64_t token = (tile.first + r) / shape.heads;
-        const int64_t visible = HWY_MIN(kBlock, args.position + token + 1 - begin);
+        const int64_t visible = HWY_MIN(block.count, args.position + token + 1 - block.begin);
         factors[r] = softmax_block(args.scale, visible, tile.p[r], tile.largest[r], tile.sum[r]);
     }
-    const auto out = [&](int64_t r)
-                         HWY_ATTR { return args.latent_out.data() + (tile.first + r) * rank; };
     int64_t r = skip;
-    for (; r + kRows <= tile.count; r += kRows) {
-        add_values<kRows>(tile, r, factors.data() + r, rank, out(r));
-    }
-    for (; r < tile.count; ++r) add_values<1>(tile, r, factors.data() + r, rank, out(r));
+    const auto add_rows = [&]<int64_t kR>(std::integral_constant<int64_t, kR>) HWY_ATTR {
+        for (; r + kR <= tile.count; r += kR) {
+            float* out = args.latent_out.data() + (tile.first + r) * rank;
+            add_values<kR>(tile, r, factors.data() + r, block, {out, rank});
+        }
+    };
+    add_rows(std::integral_constant<int64_t, 4>());
+    add_rows(std::integral_constant<int64_t, 3>());
+    add_rows(std::integral_constant<int64_t, 1>());
 }
 
 // Query rows of the tile that belong to tokens before position `begin`.
@@ -126,8 +159,15 @@ HWY_INLINE void attend_tile(const MlaAttendArgs& args, QueryTile& tile) {
     const int64_t last_token = (tile.first + tile.count - 1) / args.shape.heads;
     const int64_t end = args.position + last_token + 1;
     for (int64_t begin = 0; begin < end; begin += kBlock) {
-        widen_block(args, begin, HWY_MIN(kBlock, end - begin), tile);
-        attend_block(args, begin, rows_before(args, tile, begin), tile);
+        const int64_t count = HWY_MIN(kBlock, end - begin);
+        const int64_t skip = rows_before(args, tile, begin);
+        const RowsOf<Bf16> cached = cached_rows(args, begin);
+        if (tile.count <= kFewQueries) {
+            attend_block(args, Block<Bf16>{begin, count, cached}, skip, tile);
+        } else {
+            const Rows widened = widen_block(cached, count, tile);
+            attend_block(args, Block<float>{begin, count, widened}, skip, tile);
+        }
     }
     for (int64_t r = 0; r < tile.count; ++r, out += rank) {
         const V inverse = broadcast(1.0f / tile.sum[r]);

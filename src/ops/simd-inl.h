@@ -14,6 +14,7 @@
 #include "hwy/cache_control.h"
 #include "hwy/contrib/math/math-inl.h"
 #include "hwy/highway.h"
+#include "k3pod/base/bf16.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace k3pod::ops::HWY_NAMESPACE {
@@ -80,6 +81,43 @@ HWY_INLINE void store_partial(V v, float* p, int64_t n) {
     std::memcpy(p, lanes, static_cast<size_t>(n) * sizeof(float));
 }
 
+// bf16 is the upper half of an fp32: widening is a shift.
+using D16 = hn::Rebind<uint16_t, D>;
+
+HWY_INLINE V load(const Bf16* p) {
+    const hn::RebindToUnsigned<D> d32;
+    const auto halves = hn::LoadU(D16(), reinterpret_cast<const uint16_t*>(p));
+    return hn::BitCast(D(), hn::ShiftLeft<16>(hn::PromoteTo(d32, halves)));
+}
+
+HWY_INLINE V load_partial(const Bf16* p, int64_t n) {
+    HWY_ALIGN Bf16 lanes[kLanes] = {};
+    std::memcpy(lanes, p, static_cast<size_t>(n) * sizeof(Bf16));
+    return load(lanes);
+}
+
+// Rounds to nearest even in the upper half of each lane, the bits of k3pod::to_bf16.
+HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> round_to_bf16(V v) {
+    const hn::RebindToUnsigned<D> d32;
+    const auto bits = hn::BitCast(d32, v);
+    const auto is_odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(d32, 1u));
+    const auto rounded = hn::Add(bits, hn::Add(is_odd, hn::Set(d32, 0x7fffu)));
+    // A carry out of a NaN's fraction would make a number of it.
+    const auto quiet = hn::Or(bits, hn::Set(d32, 0x00400000u));
+    return hn::IfThenElse(hn::RebindMask(d32, hn::IsNaN(v)), quiet, rounded);
+}
+
+HWY_INLINE void store(V v, Bf16* p) {
+    const auto upper = hn::ShiftRight<16>(round_to_bf16(v));
+    hn::StoreU(hn::TruncateTo(D16(), upper), D16(), reinterpret_cast<uint16_t*>(p));
+}
+
+HWY_INLINE void store_partial(V v, Bf16* p, int64_t n) {
+    HWY_ALIGN Bf16 lanes[kLanes];
+    store(v, lanes);
+    std::memcpy(p, lanes, static_cast<size_t>(n) * sizeof(Bf16));
+}
+
 // Clamping below loses NaN on some instruction sets: put it back.
 HWY_INLINE V keep_nan(V x, V y) {
     return hn::IfThenElse(hn::IsNaN(x), x, y);
@@ -102,9 +140,9 @@ HWY_INLINE V tanh(V x) {
     return keep_nan(x, hn::Tanh(d, limited));
 }
 
-// y[i] = f(x[i]) for n elements; y may be x.
-template <class F>
-HWY_INLINE void map(const float* x, float* y, int64_t n, F f) {
+// y[i] = f(x[i]) for n elements, fp32 or bf16; y may be x.
+template <class In, class Out, class F>
+HWY_INLINE void map(const In* x, Out* y, int64_t n, F f) {
     int64_t i = 0;
     for (; i + kLanes <= n; i += kLanes) store(f(load(x + i)), y + i);
     if (i < n) store_partial(f(load_partial(x + i, n - i)), y + i, n - i);

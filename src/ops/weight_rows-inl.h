@@ -46,24 +46,16 @@ struct F32Row {
 struct Bf16Row {
     static constexpr int64_t kSpan = 128;
     static constexpr bool kHasScale = false;
-    using D16 = hn::Rebind<uint16_t, D>;
-    const uint16_t* data;
+    const Bf16* data;
 
-    Bf16Row(const MatrixView& w, int64_t row) : data(row_start<uint16_t>(w, row)) {}
+    Bf16Row(const MatrixView& w, int64_t row) : data(row_start<Bf16>(w, row)) {}
     HWY_INLINE V scale(int64_t) const { return broadcast(1.0f); }
     HWY_INLINE const std::byte* at(int64_t col) const {
         return reinterpret_cast<const std::byte*>(data + col);
     }
-    HWY_INLINE V load(int64_t col) const { return widen(data + col); }
+    HWY_INLINE V load(int64_t col) const { return HWY_NAMESPACE::load(data + col); }
     HWY_INLINE V load_partial(int64_t col, int64_t n) const {
-        HWY_ALIGN uint16_t lanes[kLanes] = {};
-        std::memcpy(lanes, data + col, static_cast<size_t>(n) * sizeof(uint16_t));
-        return widen(lanes);
-    }
-    static HWY_INLINE V widen(const uint16_t* p) {
-        const hn::Rebind<uint32_t, D> d32;
-        const auto bits = hn::PromoteTo(d32, hn::LoadU(D16(), p));
-        return hn::BitCast(D(), hn::ShiftLeft<16>(bits));
+        return HWY_NAMESPACE::load_partial(data + col, n);
     }
 };
 

@@ -12,7 +12,7 @@ struct PartialRows {
     // Exactly one of the two is filled: [rows.size() or R, L].
     std::span<const float> f32 = {};
     std::span<const Bf16> bf16 = {};
-    // Row of out that each row adds to; empty: all R rows in order. No row twice in one part.
+    // Row of out that each row adds to, ascending; empty: all R rows.
     std::span<const uint16_t> rows = {};
 };
 

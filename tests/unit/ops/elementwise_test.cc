@@ -1,5 +1,6 @@
 #include "k3pod/ops/elementwise.h"
 
+#include <bit>
 #include <cmath>
 
 #include "k3pod/ops/mlp.h"
@@ -103,16 +104,30 @@ TEST_P(Elementwise, adds) {
 }
 
 TEST_P(Elementwise, rounds_to_bf16_like_the_scalar_conversion) {
-    auto x = random.normals(101, 1e10f);
-    x.push_back(std::nanf(""));
-    x.push_back(1.00390625f);  // halfway: to even, which is 1
+    std::vector<float> x;
+    for (const uint32_t upper : {0x0000u, 0x0001u, 0x007fu, 0x0080u, 0x3f80u, 0x3f81u, 0x7f7fu,
+                                 0x7f80u, 0x7f81u, 0x7fbfu, 0x7fc0u, 0x7fffu}) {
+        for (const uint32_t lower : {0x0000u, 0x0001u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu}) {
+            for (const uint32_t sign : {0x0000u, 0x8000u}) {
+                x.push_back(std::bit_cast<float>((sign | upper) << 16 | lower));
+            }
+        }
+    }
     std::vector<Bf16> y(x.size());
     to_bf16(x, y);
-    for (size_t i = 0; i < x.size(); ++i) ASSERT_EQ(y[i].bits, k3pod::to_bf16(x[i]).bits);
-    auto back = poisoned(std::ssize(x));
-    to_f32(y, back);
-    EXPECT_EQ(back.back(), 1.0f);
-    for (size_t i = 0; i < 101; ++i) ASSERT_NEAR(back[i], x[i], std::abs(x[i]) / 256);
+    for (size_t i = 0; i < x.size(); ++i) {
+        ASSERT_EQ(y[i].bits, k3pod::to_bf16(x[i]).bits) << std::bit_cast<uint32_t>(x[i]);
+    }
+}
+
+TEST_P(Elementwise, widens_bf16_at_any_length) {
+    for (const int64_t n : {0, 1, 3, 16, 37}) {
+        std::vector<Bf16> x(static_cast<size_t>(n));
+        for (Bf16& v : x) v = k3pod::to_bf16(random.normals(1)[0]);
+        auto y = poisoned(n);
+        to_f32(x, y);
+        for (size_t i = 0; i < x.size(); ++i) ASSERT_EQ(y[i], k3pod::to_f32(x[i]));
+    }
 }
 
 K3POD_ON_EVERY_TARGET(Elementwise);
