@@ -1,5 +1,7 @@
 #include "k3pod/device/matrix.h"
 
+#include <sys/mman.h>
+
 #include <cstdlib>
 
 #include "k3pod/base/check.h"
@@ -8,6 +10,7 @@ namespace k3pod {
 namespace {
 
 constexpr int64_t kAlignment = 64;  // a cache line, and the widest vector
+constexpr size_t kHugePageBytes = 2 << 20;
 
 constexpr int64_t round_up(int64_t bytes) {
     return (bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -80,6 +83,18 @@ HostBuffer::HostBuffer(int64_t bytes) : size_(bytes) {
     void* memory = std::aligned_alloc(kAlignment, static_cast<size_t>(round_up(bytes)));
     K3POD_CHECK(memory != nullptr, "out of host memory");
     data_.reset(static_cast<std::byte*>(memory));
+}
+
+HostBuffer HostBuffer::on_huge_pages(int64_t bytes) {
+    HostBuffer buffer;
+    buffer.size_ = bytes;
+    void* memory = nullptr;
+    const auto num_bytes = static_cast<size_t>(bytes);
+    const bool has_memory = posix_memalign(&memory, kHugePageBytes, num_bytes) == 0;
+    K3POD_CHECK(has_memory, "out of host memory");
+    (void)madvise(memory, num_bytes, MADV_HUGEPAGE);  // a wish: refused does no harm
+    buffer.data_.reset(static_cast<std::byte*>(memory));
+    return buffer;
 }
 
 void HostBuffer::Free::operator()(std::byte* p) const {

@@ -40,7 +40,9 @@ int64_t page_bytes(const StateShape& s) {
 class HostMemory final : public StateMemory {
   public:
     explicit HostMemory(const StatePoolBytes& bytes)
-        : recurrent_(bytes.recurrent), conv_(bytes.conv), pages_(bytes.pages) {
+        : recurrent_(HostBuffer::on_huge_pages(bytes.recurrent)),
+          conv_(HostBuffer::on_huge_pages(bytes.conv)),
+          pages_(HostBuffer::on_huge_pages(bytes.pages)) {
         for (HostBuffer* buffer : {&recurrent_, &conv_, &pages_})
             zero(buffer->data(), buffer->size_bytes());
     }

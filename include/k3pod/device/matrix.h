@@ -46,6 +46,10 @@ class HostBuffer {
   public:
     HostBuffer() = default;
     explicit HostBuffer(int64_t bytes);  // Aborts when memory is exhausted. 0 is allowed.
+    // The same on 2 MiB pages where the kernel gives them: for the few large buffers that every
+    // step walks through, where each 4 KiB page is an address to look up. Not for many: each takes
+    // up to three of the process's mappings.
+    static HostBuffer on_huge_pages(int64_t bytes);
     std::byte* data() { return data_.get(); }
     const std::byte* data() const { return data_.get(); }
     int64_t size_bytes() const { return size_; }
