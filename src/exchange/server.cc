@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "exchange/pacer.h"
@@ -11,10 +12,13 @@
 
 namespace k3pod::exchange {
 
+constexpr Nanoseconds kLongestSearchPause = std::chrono::seconds(2);
+
 Server::Server(const ExchangeOptions& options, const Clock& clock, MetricsRegistry& metrics)
     : options_(options),
       clock_(clock),
       tick_(tick_of(options)),
+      search_pause_(options.heartbeat_interval),
       last_tick_(clock.now()),
       metrics_(metrics, options.limits.num_layers) {
     const wire::FrameLimits& limits = options.limits;
@@ -79,6 +83,8 @@ Status Server::open_session(const Assignment& assignment, FrameWork work) {
     session_ = std::move(session);
     is_station_lost_ = false;
     station_heard_ = clock_.now();
+    next_search_ = station_heard_;
+    search_pause_ = options_.heartbeat_interval;
     was_refusal_logged_ = false;
     return Status::ok();
 }
@@ -201,9 +207,12 @@ void Server::check_time_locked(TimePoint now) {
 }
 
 // The way to the station broke, but control has not ended the session: the station lives, and asks
-// again for what got lost.
+// again for what got lost. Over a cut link each search fails a moment later, and every one of them
+// is an endpoint that UCX has to take down: the pauses double until a search has held.
 void Server::find_station_locked(TimePoint now) {
-    next_search_ = now + options_.heartbeat_interval;
+    if (now - next_search_ >= kLongestSearchPause) search_pause_ = options_.heartbeat_interval;
+    next_search_ = now + search_pause_;
+    search_pause_ = std::min(2 * search_pause_, kLongestSearchPause);
     transport_->disconnect(station_);
     const Result<PeerId> found = transport_->connect(session_->station_address, "station");
     if (!found.is_ok()) return;

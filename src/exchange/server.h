@@ -95,6 +95,7 @@ class Server final : public ExchangeServer, private TransportHandler {
     bool was_station_heard_ = false;
     TimePoint station_heard_{};
     TimePoint next_search_{};
+    Nanoseconds search_pause_;  // after the next search
     TimePoint last_tick_{};
     ServerMetrics metrics_;
 

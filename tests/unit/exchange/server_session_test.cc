@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
+#include "tests/support/fake_clock.h"
 #include "tests/support/server_rig.h"
 
 namespace k3pod {
@@ -137,6 +140,44 @@ TEST(ExchangeSession, finds_the_station_again_when_the_way_to_it_broke) {
     const PeerId second = rig.reply(2).peer;
     EXPECT_NE(second, kNoPeer);
     EXPECT_NE(second, first);
+}
+
+// Waits until the server has looked at the time and found the station silent for so long.
+::testing::AssertionResult shows_silence(const MetricsRegistry& metrics, double seconds) {
+    const auto end = std::chrono::steady_clock::now() + ServerRig::kPatience;
+    double found = 0;
+    while (std::chrono::steady_clock::now() < end) {
+        found = metric_value(metrics, "k3pod_exchange_station_silence_seconds").value_or(-1);
+        if (std::abs(found - seconds) < 0.01) return ::testing::AssertionSuccess();
+        std::this_thread::yield();
+    }
+    return ::testing::AssertionFailure() << "silent for " << found << " s, expected " << seconds;
+}
+
+TEST(ExchangeSession, searches_ever_more_rarely_while_the_way_to_the_station_stays_broken) {
+    constexpr PeerId kFirstPeer = 100;  // of a ScriptedWire
+    constexpr auto kStep = std::chrono::milliseconds(100);
+    FakeClock clock;
+    MetricsRegistry metrics;
+    ScriptedWire wire;
+    const ExchangeOptions options{.limits = kFakeLimits, .wait = WaitPolicy::kSpin};
+    const auto server = ExchangeServer::create(options, wire.factory(), clock, metrics).value();
+    ASSERT_TRUE(server->open_session(ServerRig::assignment(1), FrameWork{}).is_ok());
+
+    // Every endpoint fails as soon as it is there. The silence tells that the server saw the time.
+    size_t num_failed = 0;
+    for (int step = 1; step <= 100; ++step) {
+        const size_t num_searches = wire.disconnected().size();
+        if (num_failed == num_searches) {
+            wire.fail_peer(kFirstPeer + static_cast<PeerId>(num_searches), "unreachable");
+            ++num_failed;
+        }
+        clock.advance(kStep);
+        ASSERT_TRUE(shows_silence(metrics, 0.1 * step));
+    }
+    // At 0, 0.1, 0.3, 0.7, 1.5, 3.1, 5.1, 7.1 and 9.1 s, each up to two steps later.
+    EXPECT_GE(wire.disconnected().size(), 7u);
+    EXPECT_LE(wire.disconnected().size(), 9u);
 }
 
 }  // namespace
