@@ -13,6 +13,7 @@
 #include "bench/exchange/plan.h"
 #include "bench/exchange/raw_echo.h"
 #include "bench/exchange/real_exchange.h"
+#include "bench/exchange/station_alone.h"
 #include "bench/support/cores.h"
 #include "bench/support/private_network.h"
 #include "bench/support/report.h"
@@ -80,6 +81,7 @@ void measure(Plan plan, const std::vector<int>& servers, bool is_private) {
         yardsticks.mailbox_us = is_shm ? lowest_p50(measure_mailboxes(plan)) : 0;
         print(line, "transport, one thread answers for all", measure_raw(plan), yardsticks);
         print(line, "exchange, a process each", measure_exchange(plan), yardsticks);
+        print(line, "station alone, answered at once", measure_station_alone(plan), {});
     }
 }
 
