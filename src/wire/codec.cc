@@ -18,12 +18,8 @@ static_assert(std::endian::native == std::endian::little,
 constexpr uint32_t kSwappedMagic = 0x4b335033u;
 constexpr uint16_t kKnownFlags = kFlagPayloadChecked | kFlagReplyF32 | kFlagLastPart;
 
-uint32_t low_xxh3(const void* data, size_t num_bytes) {
-    return static_cast<uint32_t>(XXH3_64bits(data, num_bytes));
-}
-
 uint32_t header_checksum(const void* header) {
-    return low_xxh3(header, offsetof(FrameHeader, header_check));
+    return static_cast<uint32_t>(XXH3_64bits(header, offsetof(FrameHeader, header_check)));
 }
 
 template <class... Args>
@@ -131,10 +127,6 @@ void seal_header(FrameHeader& header) {
     header.magic = kMagic;
     header.version = kVersion;
     header.header_check = header_checksum(&header);
-}
-
-uint32_t payload_checksum(std::span<const std::byte> payload) {
-    return low_xxh3(payload.data(), payload.size());
 }
 
 Result<FrameHeader> decode_header(std::span<const std::byte> bytes) {
