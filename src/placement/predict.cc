@@ -41,24 +41,6 @@ std::string describe_bound(const PredictedStep& step) {
                        worst.who, 100 * worst.share, 100 * step.wait_s / step.total_s);
 }
 
-StepRows decode_rows(const Workload& workload) {
-    StepRows rows;
-    rows.sequences = workload.sequences;
-    rows.length = 1 + workload.drafts;
-    rows.context = workload.context;
-    rows.has_drafts = workload.drafts > 0;
-    return rows;
-}
-
-// In the middle of a prompt that grows to the whole context.
-StepRows prefill_rows(const Workload& workload) {
-    StepRows rows;
-    rows.length = workload.chunk_tokens;
-    rows.context = workload.context / 2;
-    rows.is_prefill = true;
-    return rows;
-}
-
 }  // namespace
 
 Result<Prediction> predict(const PredictInput& input, const Workload& workload) {

@@ -7,6 +7,7 @@
 #include "k3pod/placement/predict.h"
 #include "k3pod/placement/solver.h"
 #include "move_experts.h"
+#include "step_model.h"
 
 namespace k3pod {
 namespace {
@@ -99,17 +100,19 @@ Result<Purchase> price(std::string what, Extended& pod, const PredictInput& inpu
     if (solved && solved->holders == pod.placement.holders) {
         candidates.push_back(std::move(*solved));
     }
-    Purchase best{std::move(what)};
+    double best_s = 0;
     for (Placement& candidate : candidates) {
-        K3POD_ASSIGN(const Prediction prediction, predict({input.model, candidate, pod.holders,
-                                                           input.popularity, input.constants},
-                                                          workload));
-        if (prediction.tokens_per_s <= best.tokens_per_s) continue;
-        best.tokens_per_s = prediction.tokens_per_s;
-        best.prefill_tokens_per_s = prediction.prefill_tokens_per_s;
+        const PredictInput with{input.model, candidate, pod.holders, input.popularity,
+                                input.constants};
+        const double step_s = StepModel(with).overlapped(decode_rows(workload)).total_s;
+        if (best_s > 0 && step_s >= best_s) continue;
+        best_s = step_s;
         pod.placement = std::move(candidate);
     }
-    return best;
+    K3POD_ASSIGN(const Prediction prediction, predict({input.model, pod.placement, pod.holders,
+                                                       input.popularity, input.constants},
+                                                      workload));
+    return Purchase{std::move(what), prediction.tokens_per_s, prediction.prefill_tokens_per_s};
 }
 
 // Like the fullest server of the pod as it is, without experts yet.

@@ -23,6 +23,23 @@ double link_time(double rows, int64_t row_bytes, double bits_per_s) {
 
 }  // namespace
 
+StepRows decode_rows(const Workload& workload) {
+    StepRows rows;
+    rows.sequences = workload.sequences;
+    rows.length = 1 + workload.drafts;
+    rows.context = workload.context;
+    rows.has_drafts = workload.drafts > 0;
+    return rows;
+}
+
+StepRows prefill_rows(const Workload& workload) {
+    StepRows rows;
+    rows.length = workload.chunk_tokens;
+    rows.context = workload.context / 2;
+    rows.is_prefill = true;
+    return rows;
+}
+
 StepModel::StepModel(const PredictInput& input)
     : input_(input), loads_(input.placement, input.popularity) {
     now_.holders.resize(input.placement.holders.size());

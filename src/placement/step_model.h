@@ -19,6 +19,10 @@ struct StepRows {
     int32_t rows() const { return sequences * length; }
 };
 
+StepRows decode_rows(const Workload& workload);
+// A chunk in the middle of a prompt that grows to the whole context.
+StepRows prefill_rows(const Workload& workload);
+
 class StepModel {
   public:
     // Borrows what the input refers to.
