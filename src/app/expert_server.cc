@@ -265,7 +265,7 @@ Result<std::unique_ptr<HttpServer>> start_http(const ExpertConfig& node, Metrics
     HttpServerOptions options;
     options.listen = node.http;
     options.num_workers = 1;
-    return HttpServer::start(
+    auto server = HttpServer::start(
         options,
         make_node_handler(
             metrics,
@@ -274,6 +274,8 @@ Result<std::unique_ptr<HttpServer>> start_http(const ExpertConfig& node, Metrics
                 return fmt::format(R"({{"node":"{}","frames":{}}})", node.name,
                                    exchange.num_frames());
             }));
+    if (!server) return server.status().with_context(fmt::format("[[expert]] {} http", node.name));
+    return server;
 }
 
 Status serve_node(const PodConfig& pod, const ExpertConfig& node, const ModelFolder& model,
@@ -304,7 +306,6 @@ Status serve_node(const PodConfig& pod, const ExpertConfig& node, const ModelFol
 
 Status run_expert_server(const PodConfig& pod, const std::string& name) {
     StopSignal stop;
-    log::init(name, log::Level::kInfo);
     const ExpertConfig* node = pod.find_expert(name);
     if (node == nullptr) {
         std::string known;
@@ -313,6 +314,7 @@ Status run_expert_server(const PodConfig& pod, const std::string& name) {
             fmt::format("--node {}: no [[expert]] of {} has that name; it has:{}", name,
                         pod.file.string(), known));
     }
+    log::init(name, log::Level::kInfo);
     K3POD_TRY(check_node(name, node->backend, node->budget_bytes()));
     const auto model = open_model_folder(pod.model);
     if (!model) {

@@ -4,14 +4,15 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#include <cerrno>
-#include <cstring>
-#include <fstream>
+#include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <random>
-#include <sstream>
 
 #include "commands.h"
+#include "k3pod/base/check.h"
+#include "k3pod/base/file.h"
+#include "k3pod/base/not_json.h"
 #include "k3pod/experts/expert_tier.h"
 #include "pod_plan.h"
 
@@ -19,16 +20,6 @@ namespace k3pod {
 namespace {
 
 namespace fs = std::filesystem;
-
-Result<std::string> read_text(const fs::path& file) {
-    std::ifstream in(file, std::ios::binary);
-    if (!in) {
-        return not_found(fmt::format("cannot read {}: {}", file.string(), std::strerror(errno)));
-    }
-    std::stringstream text;
-    text << in.rdbuf();
-    return text.str();
-}
 
 uint64_t fingerprint_of(const std::string& config_text, const Checkpoint& checkpoint) {
     uint64_t hash = XXH3_64bits(config_text.data(), config_text.size());
@@ -42,19 +33,40 @@ uint64_t fingerprint_of(const std::string& config_text, const Checkpoint& checkp
     return hash;
 }
 
-int64_t physical_memory_bytes() {
-    return int64_t{sysconf(_SC_PHYS_PAGES)} * int64_t{sysconf(_SC_PAGESIZE)};
+// What a transport of the pod file is to the other rooms.
+struct TransportRow {
+    TransportName name;
+    TransportKind kind;
+    const char* announced;  // in hello
+    bool checks_itself;     // bytes cannot arrive damaged unseen, so "auto" adds no checksum
+};
+
+const TransportRow& transport_row(const PodConfig& pod) {
+    static constexpr TransportRow kRows[] = {
+        {TransportName::kShm, TransportKind::kShm, "ucx/shm", true},
+        {TransportName::kTcp, TransportKind::kTcp, "ucx/tcp", false},
+        {TransportName::kRc, TransportKind::kRc, "ucx/rc", true},
+    };
+    const auto row = std::ranges::find(kRows, pod.exchange.transport, &TransportRow::name);
+    K3POD_CHECK(row != std::end(kRows), "every transport has a row");
+    return *row;
 }
 
 }  // namespace
 
 Result<ModelFolder> open_model_folder(const fs::path& dir) {
-    K3POD_ASSIGN(const std::string text, read_text(dir / "config.json"));
-    K3POD_ASSIGN(ModelConfig config, read_model_config(dir));
+    const fs::path file = dir / "config.json";
+    const auto text = read_text_file(file);
+    if (!text) {
+        return Status(text.status().code(),
+                      text.status().message() + "; [pod] model is to name the checkpoint's folder");
+    }
+    Result<ModelConfig> config = parse_model_config(*text);
+    if (!config) return config.status().with_context(file.string());
     K3POD_ASSIGN(Checkpoint checkpoint, Checkpoint::open(dir));
-    K3POD_ASSIGN(const Release release, check_model(checkpoint, config));
-    const uint64_t fingerprint = fingerprint_of(text, checkpoint);
-    return ModelFolder{std::move(config), std::move(checkpoint), release, fingerprint};
+    K3POD_ASSIGN(const Release release, check_model(checkpoint, *config));
+    const uint64_t fingerprint = fingerprint_of(*text, checkpoint);
+    return ModelFolder{std::move(*config), std::move(checkpoint), release, fingerprint};
 }
 
 Result<GenerationDefaults> read_generation_defaults(const fs::path& dir) {
@@ -62,15 +74,19 @@ Result<GenerationDefaults> read_generation_defaults(const fs::path& dir) {
     const fs::path file = dir / "generation_config.json";
     std::error_code error;
     if (!fs::exists(file, error)) return defaults;
-    K3POD_ASSIGN(const std::string text, read_text(file));
+    K3POD_ASSIGN(const std::string text, read_text_file(file));
     const auto json = nlohmann::json::parse(text, nullptr, false);
+    if (json.is_discarded()) {
+        return data_loss(fmt::format("{}: {}", file.string(), not_json(text, "copy it again")));
+    }
     if (!json.is_object()) return data_loss(fmt::format("{} is not a JSON object", file.string()));
     const auto read = [&](const char* key, float low, float high, float& out) -> Status {
         if (!json.contains(key)) return Status::ok();
         const auto& value = json[key];
         if (!value.is_number() || value.get<float>() < low || value.get<float>() > high) {
-            return data_loss(fmt::format("{}: {} must be a number from {} to {}", file.string(),
-                                         key, low, high));
+            return data_loss(fmt::format("{}: {}: found {}, expected a number from {} to {}",
+                                         file.string(), key, value.dump().substr(0, 60), low,
+                                         high));
         }
         out = value.get<float>();
         return Status::ok();
@@ -78,6 +94,10 @@ Result<GenerationDefaults> read_generation_defaults(const fs::path& dir) {
     K3POD_TRY(read("temperature", 0.0f, 2.0f, defaults.temperature));
     K3POD_TRY(read("top_p", 1e-6f, 1.0f, defaults.top_p));
     return defaults;
+}
+
+int64_t physical_memory_bytes() {
+    return int64_t{sysconf(_SC_PHYS_PAGES)} * int64_t{sysconf(_SC_PAGESIZE)};
 }
 
 Status check_node(const std::string& node, Backend backend, int64_t budget_bytes) {
@@ -122,9 +142,7 @@ NodeIdentity make_identity(const PodConfig& pod, const ModelFolder& model,
     identity.node = node;
     identity.build_id = build_id();
     identity.wire_version = wire::kVersion;
-    identity.transport = pod.exchange.transport == TransportName::kShm   ? "ucx/shm"
-                         : pod.exchange.transport == TransportName::kTcp ? "ucx/tcp"
-                                                                         : "ucx/rc";
+    identity.transport = transport_row(pod).announced;
     identity.ucx_version = ucx_version();
     identity.model_fingerprint = model.fingerprint;
     std::random_device random;
@@ -141,9 +159,9 @@ ExchangeOptions make_exchange_options(const PodConfig& pod, const ModelConfig& c
     options.limits.max_rows = pod.station.max_batch_tokens;
     options.wait = pod.exchange.spin ? WaitPolicy::kSpin : WaitPolicy::kAuto;
     options.reply_f32 = pod.exchange.reply_f32;
-    options.check_payload = pod.exchange.payload_check == CheckMode::kOn ||
-                            (pod.exchange.payload_check == CheckMode::kAuto &&
-                             pod.exchange.transport == TransportName::kTcp);
+    options.check_payload =
+        pod.exchange.payload_check == CheckMode::kOn ||
+        (pod.exchange.payload_check == CheckMode::kAuto && !transport_row(pod).checks_itself);
     options.frame_deadline = pod.exchange.frame_deadline;
     options.heartbeat_interval = pod.exchange.heartbeat_interval;
     options.heartbeats_missed = pod.exchange.heartbeats_missed;
@@ -153,9 +171,7 @@ ExchangeOptions make_exchange_options(const PodConfig& pod, const ModelConfig& c
 MakeTransport make_transport_factory(const PodConfig& pod, const std::string& device) {
     UcxOptions options;
     options.device = device;
-    options.kind = pod.exchange.transport == TransportName::kShm   ? TransportKind::kShm
-                   : pod.exchange.transport == TransportName::kTcp ? TransportKind::kTcp
-                                                                   : TransportKind::kRc;
+    options.kind = transport_row(pod).kind;
     return [options](TransportHandler& handler) { return make_ucx_transport(options, handler); };
 }
 

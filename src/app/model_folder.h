@@ -24,6 +24,8 @@ struct ModelFolder {
     uint64_t fingerprint;  // over config.json's text and the tensor table; the same on every node
 };
 
+// Every message names the file; that of a folder without a model says which key of the pod file to
+// mend.
 Result<ModelFolder> open_model_folder(const std::filesystem::path& dir);
 
 struct GenerationDefaults {
@@ -33,6 +35,8 @@ struct GenerationDefaults {
 // DIR/generation_config.json; the defaults above when the file is absent, an error when it is
 // damaged.
 Result<GenerationDefaults> read_generation_defaults(const std::filesystem::path& dir);
+
+int64_t physical_memory_bytes();
 
 // Refuses a back end that this program or machine does not have, and budgets over the memory that
 // the back end keeps experts in.

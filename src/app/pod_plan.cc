@@ -113,6 +113,9 @@ Result<Capacity> size_capacity(const PodConfig& pod, const ModelConfig& config) 
             tokens));
     }
     capacity.num_pages = static_cast<int32_t>(pages);
+    const int64_t held_tokens = pages * kPageTokens;
+    capacity.is_cut_by_cache = held_tokens < capacity.max_model_len;
+    if (capacity.is_cut_by_cache) capacity.max_model_len = static_cast<int32_t>(held_tokens);
     return capacity;
 }
 

@@ -39,8 +39,9 @@ struct MemoryPlan {
 
 // Limits and pool sizes after the pod file's zeros are filled in.
 struct Capacity {
-    int32_t max_model_len = 0;  // prompt + output
-    int32_t num_pages = 0;      // of the MLA cache
+    int32_t max_model_len = 0;     // prompt + output
+    bool is_cut_by_cache = false;  // it is what the cache holds, less than was asked for
+    int32_t num_pages = 0;         // of the MLA cache
 };
 Result<Capacity> size_capacity(const PodConfig& pod, const ModelConfig& config);
 

@@ -32,6 +32,23 @@
 namespace k3pod {
 namespace {
 
+void warn_of_small_cache(const PodConfig& pod, const Capacity& capacity) {
+    log::warning(
+        fmt::format("[station] kv_tokens {} is below max_model_len: prompt and output of "
+                    "a request may have {} tokens together, all that the cache holds",
+                    pod.station.kv_tokens, capacity.max_model_len));
+}
+
+// Allocating more than there is would end the process without a word.
+Status check_state_fits(const StateShape& shape) {
+    const int64_t needed = StateStore::bytes(shape), physical = physical_memory_bytes();
+    if (needed <= physical) return Status::ok();
+    return invalid_argument(fmt::format(
+        "[station] max_num_seqs ({} slots) and kv_tokens ({} pages of {} tokens) need {} bytes but "
+        "this machine has {} bytes of memory; lower them in the pod file",
+        shape.num_slots, shape.num_pages, kPageTokens, needed, physical));
+}
+
 EngineOptions make_engine_options(const PodConfig& pod, const Capacity& capacity) {
     EngineOptions options;
     options.model_name = pod.station.served_model_name;
@@ -102,16 +119,20 @@ class Station {
         HttpServerOptions options;
         options.listen = pod_.station.listen;
         options.max_body_bytes = pod_.station.max_body_bytes;
-        K3POD_ASSIGN(http_, HttpServer::start(options, [this](HttpRequest request,
-                                                              std::shared_ptr<HttpReply> reply) {
-                         door_.handle(std::move(request), std::move(reply));
-                     }));
+        auto server = HttpServer::start(
+            options, [this](HttpRequest request, std::shared_ptr<HttpReply> reply) {
+                door_.handle(std::move(request), std::move(reply));
+            });
+        if (!server) return server.status().with_context("[station] listen");
+        http_ = std::move(server).value();
         return Status::ok();
     }
 
     Status open_folder() {
         K3POD_ASSIGN(model_, open_model_folder(pod_.model));
         K3POD_ASSIGN(capacity_, size_capacity(pod_, model_->config));
+        if (capacity_.is_cut_by_cache) warn_of_small_cache(pod_, capacity_);
+        if (pod_.station.backend == Backend::kCpu) K3POD_TRY(check_state_fits(shape_of_state()));
         K3POD_ASSIGN(tokenizer_, Tokenizer::load(pod_.model, model_->config.vocab));
         K3POD_ASSIGN(wording_, read_chat_wording(pod_.model));
         K3POD_ASSIGN(defaults_, read_generation_defaults(pod_.model));
@@ -125,6 +146,10 @@ class Station {
         return Status::ok();
     }
 
+    StateShape shape_of_state() const {
+        return state_shape(model_->config, pod_.station.max_num_seqs, capacity_.num_pages);
+    }
+
     Status load() {
         K3POD_ASSIGN(weights_, load_station_weights(model_->checkpoint, model_->config,
                                                     [this](int64_t done, int64_t total) {
@@ -132,8 +157,7 @@ class Station {
                                                     }));
         K3POD_ASSIGN(local_, load_local_experts(pod_, *model_, placement_, board_, metrics_));
         board_.finish();
-        const StateShape shape =
-            state_shape(model_->config, pod_.station.max_num_seqs, capacity_.num_pages);
+        const StateShape shape = shape_of_state();
         switch (pod_.station.backend) {
             case Backend::kCpu:
                 return make_network_on_cpu(shape);

@@ -36,8 +36,14 @@ class SmallPool(PodCase):
             error = self.refused({"prompt": prompt, "max_tokens": limit}, "/v1/completions")
             self.assertLess(time.monotonic() - started, 1 * TIME_FACTOR)
             self.assertIn("1024", error["message"])
+            self.assertEqual(error["code"], "context_length_exceeded")
             self.assertIn(str(len(prompt)), error["message"])
             self.assertEqual(self.complete([100] * 10, max_tokens=2)["usage"]["completion_tokens"], 2)
+
+    def test_the_pool_is_the_context_and_the_log_says_so(self):
+        self.assertEqual(self.pod.request("GET", "/v1/models").json()["data"][0]["max_model_len"], self.POOL)
+        self.assertIn("kv_tokens 1024 is below max_model_len: prompt and output of a request may have 1024 tokens",
+                      self.pod.station.text())
 
     def test_requests_around_the_limit_mix_with_normal_ones(self):
         text = "What is 47 + 38?"

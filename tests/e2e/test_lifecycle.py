@@ -134,6 +134,12 @@ class CommandLine(unittest.TestCase):
             self.assertEqual(done.returncode, 1)
             self.assertRegex(done.stderr, r"(?i)short|need")
 
+    def test_a_cache_larger_than_the_memory_is_refused_with_both_sizes(self):
+        with Pod(station={"kv_tokens": 1 << 36}) as pod:
+            done = run("station", "--pod", pod.file, timeout=60)
+            self.assertEqual(done.returncode, 1)
+            self.assertRegex(done.stderr, r"kv_tokens .* need \d+ bytes but this machine has \d+ bytes")
+
     def test_ask_says_when_nobody_listens(self):
         with Pod() as pod:
             done = run("ask", "--url", f"http://127.0.0.1:{pod.port}", "Hi")

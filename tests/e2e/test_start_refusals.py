@@ -42,7 +42,7 @@ class UnreadableModel(unittest.TestCase):
     def folder(self, path):
         path.unlink()
         path.mkdir()
-        return "Is a directory"
+        return "is a folder"
 
     def start(self, pod, node, damage, file="config.json"):
         folder = model_of_links(pod)
