@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "keys.h"
+#include "values.h"
 
 namespace k3pod {
 
@@ -24,13 +25,18 @@ inline Status wrong_type(const KeyValue& value, const char* expected) {
     return invalid_argument(fmt::format("{} is not {}", value.text, expected));
 }
 
+// A name, or a path.
 template <class Section, class Field>
 Key<Section> text_key(std::string name, Field field, bool required = false) {
     return {std::move(name), required,
-            [field](const KeyValue& v, Section& s) -> Status {
+            [field, required](const KeyValue& v, Section& s) -> Status {
                 if (v.type != KeyValue::Type::kString) return wrong_type(v, "a string");
-                if (v.text.empty())
-                    return invalid_argument("must not be empty; leave the key out instead");
+                if (v.text.empty()) {
+                    return invalid_argument(required
+                                                ? "must not be empty"
+                                                : "must not be empty; leave the key out instead");
+                }
+                K3POD_TRY(check_text(v.text));
                 field(s) = v.text;
                 return Status::ok();
             },
@@ -40,16 +46,32 @@ Key<Section> text_key(std::string name, Field field, bool required = false) {
             }};
 }
 
+// A text that `check` has the last word on.
+template <class Section, class Field, class Check>
+Key<Section> checked_key(std::string name, Field field, Check check, bool required = false) {
+    Key<Section> key = text_key<Section>(std::move(name), field, required);
+    key.read = [read = key.read, check](const KeyValue& v, Section& s) -> Status {
+        K3POD_TRY(read(v, s));
+        return check(v.text);
+    };
+    return key;
+}
+
+// Whether 0 is legal below the least value, with a meaning of its own ("never", "the model's own").
+enum class Zero { kIsTooSmall, kIsSpecial };
+
 template <class Section, class Field>
 Key<Section> integer_key(std::string name, Field field, int64_t low, int64_t high,
-                         bool required = false) {
+                         bool required = false, Zero zero = Zero::kIsTooSmall) {
     return {
         std::move(name), required,
-        [field, low, high](const KeyValue& v, Section& s) -> Status {
+        [field, low, high, zero](const KeyValue& v, Section& s) -> Status {
             if (v.type != KeyValue::Type::kInteger) return wrong_type(v, "a whole number");
-            if (v.integer < low || v.integer > high) {
+            const bool is_special = zero == Zero::kIsSpecial && v.integer == 0;
+            if (!is_special && (v.integer < low || v.integer > high)) {
                 return invalid_argument(
-                    fmt::format("{} is outside {} to {}", v.integer, low, high));
+                    fmt::format("{} is outside {} to {}{}", v.integer, low, high,
+                                zero == Zero::kIsSpecial ? " (0 is allowed, too)" : ""));
             }
             using Value = std::remove_reference_t<decltype(field(s))>;
             field(s) = static_cast<Value>(v.integer);

@@ -12,21 +12,8 @@
 namespace k3pod {
 namespace {
 
+using std::chrono::milliseconds;
 using Type = KeyValue::Type;
-
-template <class Section, class Field>
-Key<Section> file_key(std::string name, Field field) {
-    return {std::move(name), false,
-            [field](const KeyValue& v, Section& s) -> Status {
-                if (v.type != Type::kString || v.text.empty()) return wrong_type(v, "a file name");
-                field(s) = v.text;
-                return Status::ok();
-            },
-            [field](const Section& s) {
-                const std::string text = field(const_cast<Section&>(s)).string();
-                return text.empty() ? text : quoted(text);
-            }};
-}
 
 // ["a.json", "b.json"]
 template <class Section, class Field>
@@ -39,6 +26,7 @@ Key<Section> files_key(std::string name, Field field) {
                     if (item.type != Type::kString || item.text.empty()) {
                         return wrong_type(item, "a file name");
                     }
+                    K3POD_TRY(check_text(item.text));
                     field(s).emplace_back(item.text);
                 }
                 return Status::ok();
@@ -54,12 +42,7 @@ Key<Section> files_key(std::string name, Field field) {
 
 template <class Section, class Field>
 Key<Section> address_key(std::string name, Field field, bool required = false) {
-    Key<Section> key = text_key<Section>(std::move(name), field, required);
-    key.read = [read = key.read](const KeyValue& v, Section& s) -> Status {
-        K3POD_TRY(read(v, s));
-        return check_host_port(v.text);
-    };
-    return key;
+    return checked_key<Section>(std::move(name), field, check_host_port, required);
 }
 
 template <class Section, class Field>
@@ -141,16 +124,17 @@ Key<Section> reserve_key(std::string name, Field field) {
 }
 
 template <class Section, class Field>
-Key<Section> duration_key(std::string name, Field field, Nanoseconds low) {
+Key<Section> duration_key(std::string name, Field field, Nanoseconds low,
+                          Zero zero = Zero::kIsTooSmall) {
     return {std::move(name), false,
-            [field, low](const KeyValue& v, Section& s) -> Status {
+            [field, low, zero](const KeyValue& v, Section& s) -> Status {
                 if (v.type != Type::kString) return wrong_type(v, "a time such as \"500 ms\"");
                 K3POD_ASSIGN(field(s), parse_duration(v.text));
-                if (field(s) < low) {
-                    return invalid_argument(fmt::format("{} is below the least allowed, {}",
-                                                        quoted(v.text), format_duration(low)));
-                }
-                return Status::ok();
+                const bool is_special = zero == Zero::kIsSpecial && field(s).count() == 0;
+                if (is_special || field(s) >= low) return Status::ok();
+                return invalid_argument(fmt::format(
+                    "{} is below the least allowed, {}{}", quoted(v.text), format_duration(low),
+                    zero == Zero::kIsSpecial ? " (\"0 s\" is allowed, too)" : ""));
             },
             [field](const Section& s) {
                 return quoted(format_duration(field(const_cast<Section&>(s))));
@@ -159,10 +143,8 @@ Key<Section> duration_key(std::string name, Field field, Nanoseconds low) {
 
 const Choices<Backend> kBackends{{"cpu", Backend::kCpu}, {"cuda", Backend::kCuda}};
 constexpr int64_t kInt32Max = std::numeric_limits<int32_t>::max();
-
-}  // namespace
-
-namespace {
+constexpr int64_t kLeastModelLen = 2;   // a token of prompt and one of output
+constexpr int64_t kLeastKvTokens = 64;  // a page
 
 // `keys` and those of a memory, which Section is.
 template <class Section>
@@ -204,13 +186,7 @@ Key<PodConfig> tier_key(std::string name, Field field) {
 const std::vector<Key<PodConfig>>& pod_keys() {
     static const std::vector<Key<PodConfig>> kKeys{
         text_key<PodConfig>("name", K3POD_FIELD(PodConfig, name)),
-        {"model", true,
-         [](const KeyValue& v, PodConfig& c) -> Status {
-             if (v.type != Type::kString || v.text.empty()) return wrong_type(v, "a folder");
-             c.model = v.text;
-             return Status::ok();
-         },
-         [](const PodConfig& c) { return quoted(c.model.string()); }},
+        text_key<PodConfig>("model", K3POD_FIELD(PodConfig, model), true),
     };
     return kKeys;
 }
@@ -227,10 +203,10 @@ const std::vector<Key<PodConfig>>& station_keys() {
         tier_key("host", K3POD_FIELD(PodConfig, station.host)),
         integer_key<PodConfig>("max_num_seqs", K3POD_FIELD(PodConfig, station.max_num_seqs), 1,
                                1024),
-        integer_key<PodConfig>("max_model_len", K3POD_FIELD(PodConfig, station.max_model_len), 0,
-                               kInt32Max),
-        integer_key<PodConfig>("kv_tokens", K3POD_FIELD(PodConfig, station.kv_tokens), 0,
-                               int64_t{1} << 36),
+        integer_key<PodConfig>("max_model_len", K3POD_FIELD(PodConfig, station.max_model_len),
+                               kLeastModelLen, kInt32Max, false, Zero::kIsSpecial),
+        integer_key<PodConfig>("kv_tokens", K3POD_FIELD(PodConfig, station.kv_tokens),
+                               kLeastKvTokens, int64_t{1} << 36, false, Zero::kIsSpecial),
         integer_key<PodConfig>("max_batch_tokens", K3POD_FIELD(PodConfig, station.max_batch_tokens),
                                16, 65535),
         integer_key<PodConfig>("queue_limit", K3POD_FIELD(PodConfig, station.queue_limit), 0,
@@ -238,10 +214,10 @@ const std::vector<Key<PodConfig>>& station_keys() {
         integer_key<PodConfig>("default_max_tokens",
                                K3POD_FIELD(PodConfig, station.default_max_tokens), 0, kInt32Max),
         duration_key<PodConfig>("drain_timeout", K3POD_FIELD(PodConfig, station.drain_timeout),
-                                Nanoseconds(0)),
+                                milliseconds(100), Zero::kIsSpecial),
         bytes_key<PodConfig>("max_body", K3POD_FIELD(PodConfig, station.max_body_bytes)),
         duration_key<PodConfig>("sse_keepalive", K3POD_FIELD(PodConfig, station.sse_keepalive),
-                                Nanoseconds(0)),
+                                milliseconds(50), Zero::kIsSpecial),
     };
     return kKeys;
 }
@@ -258,7 +234,7 @@ const std::vector<Key<PodConfig>>& placement_keys() {
         integer_key<PodConfig>("batch_tokens", K3POD_FIELD(PodConfig, placement.batch_tokens), 1,
                                65535),
         files_key<PodConfig>("traces", K3POD_FIELD(PodConfig, placement.traces)),
-        file_key<PodConfig>("file", K3POD_FIELD(PodConfig, placement.file)),
+        text_key<PodConfig>("file", K3POD_FIELD(PodConfig, placement.file)),
     };
     return kKeys;
 }
@@ -278,10 +254,10 @@ const std::vector<Key<PodConfig>>& exchange_keys() {
             Choices<CheckMode>{
                 {"auto", CheckMode::kAuto}, {"on", CheckMode::kOn}, {"off", CheckMode::kOff}}),
         duration_key<PodConfig>("frame_deadline", K3POD_FIELD(PodConfig, exchange.frame_deadline),
-                                std::chrono::milliseconds(1)),
+                                milliseconds(10)),
         duration_key<PodConfig>("heartbeat_interval",
                                 K3POD_FIELD(PodConfig, exchange.heartbeat_interval),
-                                std::chrono::milliseconds(1)),
+                                milliseconds(10)),
         integer_key<PodConfig>("heartbeats_missed",
                                K3POD_FIELD(PodConfig, exchange.heartbeats_missed), 1, 1000),
     };
@@ -290,7 +266,7 @@ const std::vector<Key<PodConfig>>& exchange_keys() {
 
 const std::vector<Key<ExpertConfig>>& expert_keys() {
     static const std::vector<Key<ExpertConfig>> kKeys{
-        text_key<ExpertConfig>("name", K3POD_FIELD(ExpertConfig, name), true),
+        checked_key<ExpertConfig>("name", K3POD_FIELD(ExpertConfig, name), check_node_name, true),
         address_key<ExpertConfig>("control", K3POD_FIELD(ExpertConfig, control), true),
         address_key<ExpertConfig>("http", K3POD_FIELD(ExpertConfig, http)),
         text_key<ExpertConfig>("device", K3POD_FIELD(ExpertConfig, device)),

@@ -3,14 +3,12 @@
 #include <fmt/format.h>
 #include <toml++/toml.h>
 
-#include <cerrno>
-#include <cstring>
-#include <fstream>
+#include <algorithm>
 #include <functional>
 #include <set>
-#include <sstream>
 
 #include "fabric_keys.h"
+#include "k3pod/base/file.h"
 #include "keys.h"
 #include "values.h"
 
@@ -316,6 +314,22 @@ void make_paths_absolute(PodConfig& config) {
     for (fs::path& trace : config.placement.traces) anchor(trace);
 }
 
+// The names that the pod file leaves to its own path and to the model's.
+Status take_names_from_paths(PodConfig& config) {
+    const auto take = [&](std::string& name, const fs::path& path, const char* key) -> Status {
+        if (!name.empty()) return Status::ok();
+        name = path.string();
+        const Status usable = name.empty() ? invalid_argument("is empty") : check_text(name);
+        if (usable) return usable;
+        return refuse({config.file},
+                      fmt::format("{} is not set, and the name that the path gives {}; set it", key,
+                                  usable.message()));
+    };
+    K3POD_TRY(take(config.name, config.file.stem(), "[pod] name"));
+    return take(config.station.served_model_name, config.model.filename(),
+                "[station] served_model_name");
+}
+
 template <class Section>
 void print_section(std::string& out, const std::string& title,
                    const std::vector<Key<Section>>& keys, const Section& section) {
@@ -359,24 +373,19 @@ Result<PodConfig> parse_pod_config(std::string_view text, const fs::path& file) 
     config.file = file;
     K3POD_TRY(read_root(file, parsed.table(), config));
     make_paths_absolute(config);
-    if (config.name.empty()) config.name = file.stem().string();
     K3POD_TRY(check_whole(config));
-    if (config.station.served_model_name.empty()) {
-        config.station.served_model_name = config.model.filename().string();
-    }
+    K3POD_TRY(take_names_from_paths(config));
     return config;
 }
 
 Result<PodConfig> read_pod_config(const fs::path& file) {
-    std::ifstream in(file, std::ios::binary);
-    std::error_code error;
-    if (!in || fs::is_directory(file, error)) {
-        return not_found(fmt::format("cannot read the pod file {}: {}; give it with --pod",
-                                     file.string(), in ? "it is a folder" : std::strerror(errno)));
+    constexpr int64_t kMaxFileBytes = 4 << 20;
+    const auto text = read_text_file(file, kMaxFileBytes);
+    if (!text) {
+        const Status& why = text.status();
+        return Status(why.code(), why.message() + "; give the pod file with --pod");
     }
-    std::stringstream text;
-    text << in.rdbuf();
-    return parse_pod_config(text.str(), fs::absolute(file).lexically_normal());
+    return parse_pod_config(*text, fs::absolute(file).lexically_normal());
 }
 
 std::string to_toml(const PodConfig& config) {

@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <numeric>
 #include <optional>
+
+#include "k3pod/base/text.h"
 
 namespace k3pod {
 namespace {
@@ -118,24 +121,49 @@ std::string format_duration(Nanoseconds duration) {
 }
 
 Status check_host_port(std::string_view text) {
-    const auto refuse = [&] {
-        return invalid_argument(
-            fmt::format("'{}' is not an address; write host:port with a port of 0 to 65535, e.g. "
-                        "\"127.0.0.1:8000\"",
-                        text));
+    const auto refuse = [&](const std::string& why) {
+        return invalid_argument(fmt::format(
+            "'{}' is not an address: {}; write host:port, e.g. \"127.0.0.1:8000\"", text, why));
     };
     const size_t colon = text.rfind(':');
-    if (colon == std::string_view::npos || colon == 0 || colon + 1 == text.size()) return refuse();
+    if (colon == std::string_view::npos) return refuse("it has no port");
     const std::string_view host = text.substr(0, colon);
     const std::string_view port = text.substr(colon + 1);
+    if (host.empty()) return refuse("it has no host");
     const bool bracketed = host.front() == '[' && host.back() == ']';
-    if (!bracketed && host.find_first_of(" :/") != std::string_view::npos) return refuse();
+    if (!bracketed && host.find_first_of(" :/[]") != std::string_view::npos) {
+        return refuse(fmt::format("'{}' is no host; an IPv6 address stands in brackets", host));
+    }
     int value = -1;
     const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), value);
     if (error != std::errc() || end != port.data() + port.size() || value < 0 || value > 65535) {
-        return refuse();
+        return refuse(fmt::format("the port '{}' is not a number from 0 to 65535", port));
     }
     return Status::ok();
+}
+
+Status check_text(std::string_view text) {
+    constexpr size_t kMaxBytes = 4096;
+    if (text.size() > kMaxBytes) {
+        return invalid_argument(
+            fmt::format("has {} bytes, the limit is {}", text.size(), kMaxBytes));
+    }
+    if (!has_controls(text)) return Status::ok();
+    return invalid_argument(fmt::format(
+        "'{}' has control characters or is not UTF-8; write it without", escape_controls(text)));
+}
+
+Status check_node_name(std::string_view name) {
+    constexpr size_t kMaxBytes = 64;
+    const auto is_legal = [](unsigned char c) {
+        return std::isalnum(c) != 0 || c == '.' || c == '-' || c == '_';
+    };
+    if (name.size() <= kMaxBytes && std::all_of(name.begin(), name.end(), is_legal)) {
+        return Status::ok();
+    }
+    return invalid_argument(
+        fmt::format("'{}' is not a node's name; write 1 to {} letters, digits, '.', '-' and '_'",
+                    name.substr(0, kMaxBytes), kMaxBytes));
 }
 
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {

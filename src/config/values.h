@@ -36,6 +36,14 @@ std::string format_duration(Nanoseconds duration);
 // "127.0.0.1:8000", "[::1]:8000", "spark-1.local:7001". Port 0 is legal (any free port).
 Status check_host_port(std::string_view text);
 
+// Names and paths end up in logs, metrics and messages: valid UTF-8 without control characters, at
+// most 4096 bytes.
+Status check_text(std::string_view text);
+
+// 1 to 64 letters, digits, dots, hyphens and underscores: a node's name is an argument, a label and
+// a part of JSON.
+Status check_node_name(std::string_view name);
+
 // The candidate nearest to `word` by edit distance, or "" when none is near.
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
 

@@ -5,6 +5,7 @@
 
 #include <fstream>
 #include <string>
+#include <vector>
 
 namespace k3pod {
 namespace {
@@ -124,10 +125,18 @@ TEST(PodConfig, wrong_values_say_what_was_found_and_what_is_allowed) {
         {"max_body = '10 B'", "max_body 10 B is below the least allowed, 1 KiB"},
         {"backend = 'rocm'", "\"rocm\" is not one of \"cpu\", \"cuda\""},
         {"backend = true", "\"true\" is not one of"},
-        {"listen = '127.0.0.1'", "'127.0.0.1' is not an address"},
-        {"listen = '127.0.0.1:99999'", "is not an address"},
-        {"listen = 'a b:1'", "is not an address"},
-        {"served_model_name = ''", "must not be empty"},
+        {"listen = '127.0.0.1'", "'127.0.0.1' is not an address: it has no port"},
+        {"listen = ':80'", "it has no host"},
+        {"listen = '127.0.0.1:99999'", "the port '99999' is not a number from 0 to 65535"},
+        {"listen = '127.0.0.1:'", "the port '' is not a number"},
+        {"listen = 'a b:1'", "'a b' is no host"},
+        {"listen = '::1:80'", "'::1' is no host; an IPv6 address stands in brackets"},
+        {"served_model_name = ''", "must not be empty; leave the key out instead"},
+        {"max_model_len = 1", "max_model_len: 1 is outside 2 to 2147483647 (0 is allowed, too)"},
+        {"kv_tokens = 1", "kv_tokens: 1 is outside 64 to 68719476736 (0 is allowed, too)"},
+        {"sse_keepalive = '1 ns'",
+         "sse_keepalive: \"1 ns\" is below the least allowed, 50 ms (\"0 s\" is allowed, too)"},
+        {"drain_timeout = '99 ms'", "drain_timeout: \"99 ms\" is below the least allowed, 100 ms"},
         {"served_model_name = ['a']", "an array is not a string"},
     };
     for (const BadValue& bad : cases) {
@@ -208,6 +217,64 @@ TEST(PodConfig, memories_that_make_no_sense_are_refused) {
                 HasSubstr("two nodes are named 'station.hbm'"));
 }
 
+TEST(PodConfig, times_of_the_exchange_have_a_least_value_and_no_zero) {
+    for (const char* key : {"frame_deadline", "heartbeat_interval"}) {
+        for (const char* value : {"0 s", "1 ns", "9 ms"}) {
+            const std::string line = std::string(key) + " = '" + value + "'\n";
+            EXPECT_THAT(refusal("[exchange]\n" + line + kMinimal),
+                        HasSubstr(std::string("[exchange] ") + key + ": \"" + value +
+                                  "\" is below the least allowed, 10 ms"));
+        }
+    }
+}
+
+TEST(PodConfig, zero_means_never_or_the_models_own_where_that_has_a_meaning) {
+    const auto config = parse(
+        "[station]\nmax_model_len = 0\nkv_tokens = 0\nsse_keepalive = '0 s'\ndrain_timeout = '0 "
+        "s'\n" +
+        std::string(kMinimal));
+    ASSERT_TRUE(config.is_ok()) << config.status().message();
+    EXPECT_EQ(config->station.sse_keepalive.count(), 0);
+    EXPECT_EQ(config->station.drain_timeout.count(), 0);
+}
+
+TEST(PodConfig, an_empty_model_is_refused_with_file_line_and_key) {
+    EXPECT_EQ(refusal("[pod]\nmodel = \"\"\n"),
+              "/etc/k3pod/pod.toml:2: [pod] model: must not be empty");
+}
+
+TEST(PodConfig, control_characters_are_refused_wherever_a_text_is_read) {
+    for (const char* line :
+         {"[pod]\nname = \"a\\nb\"", "[pod]\nmodel = \"a\\u0000b\"",
+          "[station]\nserved_model_name = \"\\u001b[2J\"", "[station]\ndevice = \"\\u009b\"",
+          "[station]\nlisten = \"a\\tb:1\"", "[[expert]]\nname = \"a\\u007f\""}) {
+        EXPECT_THAT(refusal(line), HasSubstr("has control characters or is not UTF-8")) << line;
+    }
+    EXPECT_THAT(refusal("[station]\nserved_model_name = \"\\u001b[2J\""), HasSubstr("'\\x1b[2J'"));
+}
+
+TEST(PodConfig, a_node_name_is_an_argument_a_label_and_json) {
+    const std::string legal = "Spark-1.rack_2";
+    EXPECT_TRUE(parse("[pod]\nmodel='m'\n[[expert]]\nname='" + legal +
+                      "'\ncontrol='h:1'\nexpert_budget=1\n")
+                    .is_ok());
+    for (const std::string& name :
+         std::vector<std::string>{"a b", "a\"b", "a%b", "a/b", "ä", std::string(65, 'a')}) {
+        EXPECT_THAT(
+            refusal("[[expert]]\nname = '" + name + "'\n"),
+            HasSubstr("[[expert]] name: '" + name.substr(0, 64) + "' is not a node's name"));
+    }
+}
+
+TEST(PodConfig, a_name_that_a_path_cannot_give_has_to_be_set) {
+    EXPECT_THAT(
+        refusal("[pod]\nmodel='/'\n[station]\nexpert_budget='1 MiB'\n"),
+        HasSubstr("[station] served_model_name is not set, and the name that the path gives "
+                  "is empty; set it"));
+    const auto config = parse_pod_config(kMinimal, "/etc/k3pod/p\nd.toml");
+    EXPECT_THAT(config.status().message(), HasSubstr("[pod] name is not set"));
+}
+
 TEST(PodConfig, names_and_addresses_must_be_unique) {
     const std::string second =
         "[[expert]]\nname='spark-1'\ncontrol='127.0.0.1:7002'\nexpert_budget=1\n";
@@ -239,9 +306,18 @@ TEST(PodConfig, sizes_and_times_take_units) {
 
 TEST(PodConfig, unreadable_file_is_named_with_the_reason) {
     EXPECT_EQ(read_pod_config("/nowhere/pod.toml").status().message(),
-              "cannot read the pod file /nowhere/pod.toml: No such file or directory; give it with "
+              "cannot read /nowhere/pod.toml: No such file or directory; give the pod file with "
               "--pod");
-    EXPECT_THAT(read_pod_config("/").status().message(), HasSubstr("it is a folder"));
+    EXPECT_EQ(read_pod_config("/").status().message(),
+              "/ is a folder, expected a regular file; give the pod file with --pod");
+    EXPECT_EQ(read_pod_config("/dev/zero").status().message(),
+              "/dev/zero is a device, expected a regular file; give the pod file with --pod");
+}
+
+TEST(PodConfig, file_may_begin_with_a_byte_order_mark) {
+    const std::string path = testing::TempDir() + "/marked_pod.toml";
+    std::ofstream(path) << "\xef\xbb\xbf" << kMinimal;
+    EXPECT_TRUE(read_pod_config(path).is_ok());
 }
 
 TEST(PodConfig, garbage_never_crashes) {
