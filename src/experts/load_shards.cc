@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -81,28 +80,6 @@ std::vector<Shard> sorted_by_file(const Checkpoint& checkpoint, std::span<const 
     for (const auto& [place, shard] : keyed) sorted.push_back(shard);
     return sorted;
 }
-
-// Keeps to LoadProgress's promise of at most ten calls a second; the last byte is always reported.
-class ProgressMeter {
-  public:
-    ProgressMeter(const LoadProgress& report, int64_t total_bytes)
-        : report_(report), total_bytes_(total_bytes) {}
-
-    void add(int64_t bytes) {
-        done_bytes_ += bytes;
-        const auto now = std::chrono::steady_clock::now();
-        const bool is_due = now - last_ >= std::chrono::milliseconds(100);
-        if (!report_ || (!is_due && done_bytes_ < total_bytes_)) return;
-        last_ = now;
-        report_(done_bytes_, total_bytes_);
-    }
-
-  private:
-    const LoadProgress& report_;
-    int64_t total_bytes_;
-    int64_t done_bytes_ = 0;
-    std::chrono::steady_clock::time_point last_;
-};
 
 }  // namespace
 

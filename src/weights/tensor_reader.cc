@@ -45,16 +45,6 @@ bool holds_not_finite(std::span<const std::byte> bytes, ValueKind kind) {
     return false;
 }
 
-void ProgressMeter::add(int64_t bytes) {
-    done_bytes_ += bytes;
-    if (!report_) return;
-    const auto now = std::chrono::steady_clock::now();
-    const bool is_due = now - last_ >= std::chrono::milliseconds(100);
-    if (!is_due && done_bytes_ < total_bytes_) return;
-    last_ = now;
-    report_(done_bytes_, total_bytes_);
-}
-
 Status TensorReader::read(const TensorInfo& tensor, ValueKind kind, int64_t begin,
                           std::span<std::byte> out) const {
     while (!out.empty()) {

@@ -2,14 +2,13 @@
 // Reads parts of tensors into memory and refuses values that are not finite while they are in
 // cache.
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
 #include "k3pod/base/status.h"
 #include "k3pod/weights/checkpoint.h"
-#include "k3pod/weights/model_weights.h"
+#include "k3pod/weights/load_progress.h"
 
 namespace k3pod {
 
@@ -24,22 +23,6 @@ enum class ValueKind : uint8_t {
 
 // Whether any value is NaN or infinite.
 bool holds_not_finite(std::span<const std::byte> bytes, ValueKind kind);
-
-// Keeps LoadProgress's promise of at most ten calls a second; the last byte is always reported.
-class ProgressMeter {
-  public:
-    // Borrows `report`, which may be null.
-    ProgressMeter(const LoadProgress& report, int64_t total_bytes)
-        : report_(report), total_bytes_(total_bytes) {}
-
-    void add(int64_t bytes);
-
-  private:
-    const LoadProgress& report_;
-    int64_t total_bytes_;
-    int64_t done_bytes_ = 0;
-    std::chrono::steady_clock::time_point last_;
-};
 
 class TensorReader {
   public:

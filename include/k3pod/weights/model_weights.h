@@ -4,12 +4,12 @@
 // of the original MXFP4 release (BF16 attention, compressed-tensors experts). Vision tensors are
 // skipped.
 
-#include <functional>
 #include <vector>
 
 #include "k3pod/base/status.h"
 #include "k3pod/device/matrix.h"
 #include "k3pod/weights/checkpoint.h"
+#include "k3pod/weights/load_progress.h"
 #include "k3pod/weights/model_config.h"
 
 namespace k3pod {
@@ -71,9 +71,6 @@ struct StationWeights {
     std::vector<LayerWeights> layers;
     int64_t size_bytes = 0;  // what was read from the checkpoint
 };
-
-// Called with bytes done and total, at most ten times a second, on the loading thread.
-using LoadProgress = std::function<void(int64_t done_bytes, int64_t total_bytes)>;
 
 // Reads every non-expert text tensor, in file order. Values that are not finite (a NaN scale) are
 // refused with the tensor's name.
