@@ -9,6 +9,8 @@
 #include <cstring>
 #include <utility>
 
+#include "k3pod/base/text.h"
+
 namespace k3pod {
 namespace {
 
@@ -88,11 +90,6 @@ Result<std::string> read_text_file(const std::filesystem::path& path, int64_t li
     K3POD_TRY(file.read(0, std::as_writable_bytes(std::span(text))));
     text.erase(0, text.size() - without_bom(text).size());
     return text;
-}
-
-std::string_view without_bom(std::string_view text) {
-    constexpr std::string_view kMark = "\xef\xbb\xbf";
-    return text.starts_with(kMark) ? text.substr(kMark.size()) : text;
 }
 
 }  // namespace k3pod

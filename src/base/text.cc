@@ -62,4 +62,9 @@ bool has_controls(std::string_view text) {
     return escape_controls(text) != text;
 }
 
+std::string_view without_bom(std::string_view text) {
+    constexpr std::string_view kMark = "\xef\xbb\xbf";
+    return text.starts_with(kMark) ? text.substr(kMark.size()) : text;
+}
+
 }  // namespace k3pod

@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "k3pod/base/file.h"
+#include "k3pod/base/text.h"
 
 namespace k3pod {
 namespace {

@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <span>
 #include <string>
-#include <string_view>
 
 #include "k3pod/base/status.h"
 
@@ -44,8 +43,5 @@ inline constexpr int64_t kMaxTextFileBytes = 64 << 20;
 // more than `limit_bytes`. Every message names the file.
 Result<std::string> read_text_file(const std::filesystem::path& path,
                                    int64_t limit_bytes = kMaxTextFileBytes);
-
-// `text` behind the UTF-8 byte order mark that some editors write; all of it when there is none.
-std::string_view without_bom(std::string_view text);
 
 }  // namespace k3pod

@@ -1,5 +1,5 @@
 #pragma once
-// Text from outside (file names, peers, models) on its way to a terminal or a log.
+// Text from outside: files, peers, models.
 
 #include <string>
 #include <string_view>
@@ -13,5 +13,8 @@ std::string escape_controls(std::string_view text, std::string_view kept = {});
 
 // Whether escape_controls() would change it.
 bool has_controls(std::string_view text);
+
+// `text` behind the UTF-8 byte order mark that some editors write; all of it when there is none.
+std::string_view without_bom(std::string_view text);
 
 }  // namespace k3pod

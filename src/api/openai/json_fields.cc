@@ -6,6 +6,8 @@
 #include <charconv>
 #include <cmath>
 
+#include "k3pod/base/text.h"
+
 namespace k3pod {
 namespace {
 
@@ -129,6 +131,7 @@ JsonFields::JsonFields(const JsonValue& object)
 }
 
 JsonFields::JsonFields(std::string_view body, Refusal& refusal) : refusal_(&refusal) {
+    body = without_bom(body);
     JsonReader whole(body);
     const auto kind = whole.peek();
     if (!simdjson::validate_utf8(body.data(), body.size())) {

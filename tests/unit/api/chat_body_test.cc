@@ -30,6 +30,14 @@ TEST_F(ChatBodyTest, refuses_what_is_not_json) {
     }
 }
 
+TEST_F(ChatBodyTest, takes_one_byte_order_mark_in_front) {
+    service.scripts = {say("", "ok")};
+    const std::string mark = "\xef\xbb\xbf",
+                      body = R"({"messages":[{"role":"user","content":"x"}]})";
+    EXPECT_EQ(call("POST", "/v1/chat/completions", mark + body)->response.status, 200);
+    EXPECT_EQ(refusal(mark + mark + body).first, 400);
+}
+
 TEST_F(ChatBodyTest, refuses_json_that_is_not_an_object) {
     for (const std::string body : {"[]", "5", "null", "\"x\""}) {
         const auto [status, message] = refusal(body);
