@@ -30,6 +30,18 @@ bool is_control(std::string_view character) {
     return first == 0xc2 && static_cast<uint8_t>(character[1]) < 0xa0;  // U+0080 to U+009F
 }
 
+struct Character {
+    std::string_view bytes;
+    bool is_visible;
+};
+
+// Of a text that is not empty; a byte that begins no character stands for itself.
+Character first_character(std::string_view text) {
+    const size_t size = character_bytes(text);
+    const std::string_view bytes = text.substr(0, std::max<size_t>(size, 1));
+    return {bytes, size > 0 && !is_control(bytes)};
+}
+
 void append_escaped(std::string_view bytes, std::string& out) {
     constexpr std::string_view kShort = "\n\t\r", kLetters = "ntr";
     for (const char c : bytes) {
@@ -45,21 +57,24 @@ std::string escape_controls(std::string_view text, std::string_view kept) {
     std::string out;
     out.reserve(text.size());
     while (!text.empty()) {
-        const size_t size = character_bytes(text);
-        const std::string_view character = text.substr(0, std::max<size_t>(size, 1));
-        const bool is_kept = character.size() == 1 && kept.find(character) != kept.npos;
-        if (!is_kept && (size == 0 || is_control(character))) {
-            append_escaped(character, out);
+        const auto [bytes, is_visible] = first_character(text);
+        if (is_visible || kept.find(bytes) != kept.npos) {
+            out += bytes;
         } else {
-            out += character;
+            append_escaped(bytes, out);
         }
-        text.remove_prefix(character.size());
+        text.remove_prefix(bytes.size());
     }
     return out;
 }
 
 bool has_controls(std::string_view text) {
-    return escape_controls(text) != text;
+    while (!text.empty()) {
+        const auto [bytes, is_visible] = first_character(text);
+        if (!is_visible) return true;
+        text.remove_prefix(bytes.size());
+    }
+    return false;
 }
 
 std::string_view without_bom(std::string_view text) {

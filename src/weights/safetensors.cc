@@ -8,6 +8,8 @@
 #include <cstring>
 #include <string>
 
+#include "k3pod/base/text.h"
+
 namespace k3pod {
 namespace {
 
@@ -45,11 +47,6 @@ const DTypeRow* find_dtype(std::string_view name) {
     const auto at = std::find_if(std::begin(kDTypes), std::end(kDTypes),
                                  [&](const DTypeRow& row) { return row.name == name; });
     return at == std::end(kDTypes) ? nullptr : at;
-}
-
-bool is_printable(std::string_view name) {
-    return std::all_of(name.begin(), name.end(),
-                       [](char c) { return static_cast<unsigned char>(c) >= 0x20; });
 }
 
 Status json_error(simdjson::error_code error) {
@@ -136,7 +133,7 @@ class HeaderReader {
             if (const auto error = std::move(result).get(field)) return json_error(error);
             if (const auto error = field.unescaped_key().get(name)) return json_error(error);
             if (name == "__metadata__") continue;
-            if (name.empty() || name.size() > kMaxNameBytes || !is_printable(name)) {
+            if (name.empty() || name.size() > kMaxNameBytes || has_controls(name)) {
                 return data_loss(
                     fmt::format("a tensor's name has {} bytes, expected 1 to {} printable ones",
                                 name.size(), kMaxNameBytes));

@@ -278,5 +278,15 @@ TEST_F(CheckpointTest, offsets_beyond_four_gib_are_exact) {
     EXPECT_EQ(last, std::string(1, '\0'));
 }
 
+TEST(SafetensorsHeader, refuses_names_that_a_terminal_would_obey) {
+    for (const std::string name : {"a\\u001b[2J", "\\u009b", "a\\u007f", "a\\n"}) {
+        const std::string json =
+            "{\"" + name + R"(":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})";
+        const auto header =
+            parse_safetensors_header(json, kSafetensorsLengthBytes + std::ssize(json) + 1);
+        EXPECT_THAT(header.status().message(), HasSubstr("printable ones")) << name;
+    }
+}
+
 }  // namespace
 }  // namespace k3pod
