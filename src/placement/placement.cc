@@ -6,6 +6,7 @@
 #include <set>
 
 #include "k3pod/base/check.h"
+#include "k3pod/base/text.h"
 #include "tiling.h"
 
 namespace k3pod {
@@ -29,6 +30,10 @@ Status check_holders(const std::vector<std::string>& holders) {
     std::set<std::string_view> seen;
     for (const std::string& name : holders) {
         if (name.empty()) return invalid_argument("holders: a name is empty");
+        if (has_controls(name)) {
+            return invalid_argument(
+                fmt::format("holders: \"{}\" has control characters", escape_controls(name)));
+        }
         if (!seen.insert(name).second) {
             return invalid_argument(fmt::format("holders: \"{}\" is there twice", name));
         }

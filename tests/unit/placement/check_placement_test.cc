@@ -104,6 +104,9 @@ TEST(CheckPlacement, refuses_holders_without_or_with_the_same_name) {
     EXPECT_EQ(refusal_of(placement), "invalid_argument: holders: \"station\" is there twice");
     placement.holders[1] = "";
     EXPECT_EQ(refusal_of(placement), "invalid_argument: holders: a name is empty");
+    placement.holders[1] = "spark\x1b[2J";
+    EXPECT_EQ(refusal_of(placement),
+              "invalid_argument: holders: \"spark\\x1b[2J\" has control characters");
 }
 
 TEST(CheckPlacement, refuses_a_budget_overrun_with_the_figures) {

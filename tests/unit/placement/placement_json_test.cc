@@ -58,7 +58,7 @@ TEST(PlacementJson, reads_what_it_writes) {
 
 TEST(PlacementJson, keeps_names_with_quotes_and_other_alphabets) {
     Placement placement = sample();
-    placement.holders = {"a \"quoted\" \\ name\n", "узел-1"};
+    placement.holders = {"a \"quoted\" \\ name", "узел-1"};
     const auto read = parse_placement(to_json(placement));
     ASSERT_TRUE(read) << read.status().to_string();
     EXPECT_EQ(read->holders, placement.holders);
