@@ -164,7 +164,10 @@ void Link::listen(Connection& connection) {
     v1::ServerMessage message;
     while (connection.read(message, kUntilStreamEnds)) {
         if (!message.has_report()) continue;
-        events_.on_report(node_, assignment_.session, from_proto(message.report()));
+        const ServerReport report = from_proto(message.report());
+        events_.on_report(node_, assignment_.session, report);
+        // Hanging up tells the server that its word has arrived.
+        if (report.phase == ServerPhase::kDraining) reconnect(unavailable(node_ + " is draining"));
     }
 }
 

@@ -24,6 +24,7 @@ namespace {
 
 constexpr Nanoseconds kMessageTimeout = std::chrono::seconds(5);
 constexpr Nanoseconds kEndTimeout = std::chrono::seconds(5);
+constexpr Nanoseconds kFarewellTimeout = std::chrono::milliseconds(300);
 constexpr std::chrono::milliseconds kShutdownTimeout{500};
 
 // The station that is being served.
@@ -51,6 +52,7 @@ class Server final : public ControlServer, private v1::Control::Service {
     Status admit(const v1::Hello& hello, StationStream& stream);
     Status take_place(const NodeIdentity& station, StationStream& stream);
     void leave_place();
+    void wait_for_farewell();
     void serve(StationStream& stream);
     NodeStatus status() const;
 
@@ -68,6 +70,7 @@ class Server final : public ControlServer, private v1::Control::Service {
 
 Server::~Server() {
     drain();
+    wait_for_farewell();
     {
         const std::lock_guard lock(mutex_);
         if (current_) current_->stream->end();
@@ -91,6 +94,17 @@ void Server::drain() {
     if (is_draining_) return;
     is_draining_ = true;
     if (current_) current_->stream->mailbox()->put_report({.phase = ServerPhase::kDraining});
+}
+
+// The station hangs up when it has read that this node drains. A stream that is cancelled at once
+// may lose that message.
+void Server::wait_for_farewell() {
+    std::shared_ptr<Mailbox> mailbox;
+    {
+        const std::lock_guard lock(mutex_);
+        if (current_) mailbox = current_->stream->mailbox();
+    }
+    if (mailbox) mailbox->wait_closed(kFarewellTimeout);
 }
 
 grpc::Status Server::Session(grpc::ServerContext* context, StationStream::Stream* stream) {

@@ -44,7 +44,7 @@ void FrontDesk::fail_all(const Status& why) {
 void FrontDesk::set_accepting(bool accepts, const std::string& reason) {
     const std::lock_guard lock(mutex_);
     if (is_closed_) return;
-    const bool is_news = accepts != accepts_ || (!accepts && reason != reason_);
+    const bool is_news = accepts != accepts_;  // Whoever closes the door tells why it stays closed.
     accepts_ = accepts;
     reason_ = accepts ? std::string() : reason;
     if (!accepts) {

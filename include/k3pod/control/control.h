@@ -107,7 +107,7 @@ class ControlServer {
                                                         const NodeIdentity& self,
                                                         ControlHandler& handler);
     virtual int port() const = 0;
-    // No new sessions; the current station is told that this node drains. Any thread.
+    // No new sessions; the current station is told that this node drains, and hangs up. Any thread.
     virtual void drain() = 0;
 };
 

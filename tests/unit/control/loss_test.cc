@@ -40,10 +40,23 @@ TEST(ControlLoss, of_a_server_is_told_and_its_restart_found) {
     ASSERT_EQ(events.wait_for_connected().process_id, 7u);
 
     server.reset();
-    EXPECT_EQ(events.wait_for_lost().message(), "spark-1 is gone: it ended the connection");
+    EXPECT_EQ(events.wait_for_lost().message(), "spark-1 is draining");
     server = start_server(address, 8, handler);
     EXPECT_EQ(events.wait_for_connected(2).process_id, 8u);
     EXPECT_NE(handler.wait_for_assignment(2).session, first);
+}
+
+TEST(ControlLoss, of_a_connection_is_told_without_the_words_of_grpc) {
+    RecordingHandler handler;
+    RecordingEvents events;
+    const auto server = start_server("127.0.0.1:0", 7, handler);
+    auto relay = std::make_unique<TcpRelay>(server->port());
+    const auto link = start_link(relay->port(), events);
+    ASSERT_EQ(events.wait_for_connected().node, "spark-1");
+    relay.reset();
+    const std::string why = events.wait_for_lost().message();
+    EXPECT_THAT(why, ::testing::StartsWith("spark-1 is gone: "));
+    EXPECT_LT(why.size(), 80u) << why;
 }
 
 TEST(ControlLoss, by_reconnect_gives_the_reason_and_a_new_session) {

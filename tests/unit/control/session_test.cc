@@ -124,6 +124,7 @@ TEST_F(ControlSession, is_told_that_the_node_drains) {
     ASSERT_NE(handler_.wait_for_assignment().session, 0u);
     server_->drain();
     EXPECT_NE(events_.wait_for_phase(ServerPhase::kDraining).first, 0u);
+    EXPECT_EQ(events_.wait_for_lost().message(), "spark-1 is draining");
 }
 
 TEST_F(ControlSession, is_not_opened_on_a_draining_node) {
