@@ -50,9 +50,9 @@ TEST(PickTrace, wrong_fields_are_named) {
                 HasSubstr("tokens: found 0, expected 1 to"));
     EXPECT_THAT(refusal(kText, "\"tokens\"", "\"token\""), HasSubstr("unknown field \"token\""));
     EXPECT_THAT(refusal(kText, "[4,3,1]", "[4,3]"),
-                HasSubstr("picks: layer 1: found [4,3], expected a list of 3 counts"));
+                HasSubstr("picks[0] (layer 1): found [4,3], expected a list of 3 counts"));
     EXPECT_THAT(refusal(kText, "[4,3,1]", "[5,2,1]"),
-                HasSubstr("layer 1: found 5, expected at most tokens, 4"));
+                HasSubstr("picks[0] (layer 1): found 5, expected at most tokens, 4"));
     EXPECT_THAT(refusal(kText, "[4,3,1]", "[4,-3,1]"), HasSubstr("found -3"));
     EXPECT_THAT(refusal(kText, ",\n[0,4,4]", ""), HasSubstr("expected a list of 2 layers"));
     EXPECT_THAT(refusal(kText, "{", ""), HasSubstr("not valid JSON"));
