@@ -337,10 +337,8 @@ TEST_F(HttpServerTest, names_an_address_that_is_taken) {
 TEST_F(HttpServerTest, tells_an_address_of_another_machine_from_a_host_that_there_is_not) {
     const auto foreign = HttpServer::start({.listen = "192.0.2.1:0"}, [](HttpRequest, auto) {});
     EXPECT_THAT(foreign.status().message(), HasSubstr("no interface of this machine"));
-    const auto unknown =
-        HttpServer::start({.listen = "no..host:0"}, [](HttpRequest, auto) {});
-    EXPECT_THAT(unknown.status().message(),
-                HasSubstr("cannot listen on no..host:0: no such host"));
+    const auto unknown = HttpServer::start({.listen = "no..host:0"}, [](HttpRequest, auto) {});
+    EXPECT_THAT(unknown.status().message(), HasSubstr("cannot listen on no..host:0: no such host"));
 }
 
 TEST_F(HttpServerTest, names_an_address_that_is_none) {
