@@ -127,7 +127,7 @@ class RemedyFinder {
 
     // More machines like the largest there is.
     Status try_servers() {
-        constexpr int64_t kMostServers = 1024;
+        constexpr int64_t kMostServers = 128;
         const auto largest =
             std::max_element(pod_.experts.begin(), pod_.experts.end(),
                              [](auto& a, auto& b) { return a.budget_bytes() < b.budget_bytes(); });

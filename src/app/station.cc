@@ -269,7 +269,10 @@ class Station {
 Status run_station(const PodConfig& pod) {
     StopSignal stop;
     log::init("station", log::Level::kInfo);
-    K3POD_TRY(check_node("station", pod.station.backend, pod.station.expert_budget_bytes));
+    // Today's runtime keeps the tiers in one memory.
+    const int64_t budget_bytes = pod.station.expert_budget_bytes + pod.station.hbm.budget_bytes() +
+                                 pod.station.host.budget_bytes();
+    K3POD_TRY(check_node("station", pod.station.backend, budget_bytes));
     const auto station = std::make_unique<Station>(pod, stop);
     return station->run();
 }

@@ -22,7 +22,7 @@ Key<Section> files_key(std::string name, Field field) {
             [field](const KeyValue& v, Section& s) -> Status {
                 if (v.type != Type::kArray) return wrong_type(v, "a list of file names");
                 field(s).clear();
-                for (const auto& [unnamed, item] : v.members) {
+                for (const KeyValue& item : v.members) {
                     if (item.type != Type::kString || item.text.empty()) {
                         return wrong_type(item, "a file name");
                     }
@@ -92,18 +92,19 @@ Status read_reserve(const KeyValue& value, std::vector<ReserveLine>& out) {
         return wrong_type(value, "a table of named sizes such as { os = \"8 GiB\" }");
     }
     out.clear();
-    for (const auto& [name, bytes] : value.members) {
-        const bool is_plain = name.find_first_not_of(kReserveNameLetters) == std::string::npos;
-        if (name.empty() || !is_plain) {
+    for (const KeyValue& bytes : value.members) {
+        const bool is_plain =
+            bytes.name.find_first_not_of(kReserveNameLetters) == std::string::npos;
+        if (bytes.name.empty() || !is_plain) {
             return invalid_argument(
                 "the name of a line is made of lower-case letters, digits, - and _");
         }
         if (bytes.type != Type::kString && bytes.type != Type::kInteger) {
-            return wrong_type(bytes, "a size such as \"64 MiB\"").with_context(name);
+            return wrong_type(bytes, "a size such as \"64 MiB\"").with_context(bytes.name);
         }
         const auto size = parse_bytes(bytes.text);
-        if (!size) return size.status().with_context(name);
-        out.push_back({name, *size});
+        if (!size) return size.status().with_context(bytes.name);
+        out.push_back({bytes.name, *size});
     }
     return Status::ok();
 }
@@ -164,17 +165,18 @@ Key<PodConfig> tier_key(std::string name, Field field) {
     return {std::move(name), false,
             [field](const KeyValue& v, PodConfig& c) -> Status {
                 if (v.type != Type::kTable) return wrong_type(v, "a section");
-                for (const auto& [member, value] : v.members) {
-                    const auto at = std::find_if(tier_keys().begin(), tier_keys().end(),
-                                                 [&](const auto& k) { return k.name == member; });
+                for (const KeyValue& value : v.members) {
+                    const auto at =
+                        std::find_if(tier_keys().begin(), tier_keys().end(),
+                                     [&](const auto& k) { return k.name == value.name; });
                     if (at == tier_keys().end()) {
                         return invalid_argument(fmt::format(
                             "unknown key '{}'; a tier has memory, reserve, bandwidth and "
                             "expert_budget",
-                            member));
+                            value.name));
                     }
                     const Status read = at->read(value, field(c));
-                    if (!read) return read.with_context(member);
+                    if (!read) return read.with_context(value.name);
                 }
                 return Status::ok();
             },

@@ -4,7 +4,6 @@
 
 #include <functional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "k3pod/base/status.h"
@@ -18,7 +17,8 @@ struct KeyValue {
     std::string text;  // of a string; of anything else its spelling in messages
     int64_t integer = 0;
     bool boolean = false;
-    std::vector<std::pair<std::string, KeyValue>> members;  // of a table or array
+    std::string name;               // of a member of a table
+    std::vector<KeyValue> members;  // of a table or array
 };
 
 template <class Section>

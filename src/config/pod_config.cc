@@ -50,12 +50,13 @@ KeyValue to_key_value(const toml::node& node) {
         value.type = KeyValue::Type::kTable;
         value.text = "a table";
         for (const auto& [name, member] : *table) {
-            value.members.emplace_back(std::string(name.str()), to_key_value(member));
+            value.members.push_back(to_key_value(member));
+            value.members.back().name = name.str();
         }
     } else if (const auto* array = node.as_array()) {
         value.type = KeyValue::Type::kArray;
         value.text = "an array";
-        for (const toml::node& item : *array) value.members.emplace_back("", to_key_value(item));
+        for (const toml::node& item : *array) value.members.push_back(to_key_value(item));
     } else {
         value.text = node.is_floating_point() ? "a fraction" : "a date";
     }

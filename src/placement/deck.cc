@@ -10,6 +10,7 @@ namespace k3pod {
 
 constexpr int64_t kMaxBytesPerColumn = 1 << 20;
 constexpr int64_t kMaxBytesPerShard = 1 << 20;
+constexpr size_t kMaxHolders = 256;  // so that placing them stays a matter of seconds
 
 Deck make_deck(const PlacementShape& shape, PlacementMode mode) {
     const bool is_whole = mode == PlacementMode::kWhole;
@@ -34,6 +35,10 @@ Status check_arguments(const PlacementShape& shape, std::span<const HolderBudget
                                             shape.bytes_per_shard, kMaxBytesPerShard));
     }
     if (budgets.empty()) return invalid_argument("no node can hold experts: name at least one");
+    if (budgets.size() > kMaxHolders) {
+        return invalid_argument(fmt::format("{} nodes hold experts, at most {} can be planned for",
+                                            budgets.size(), kMaxHolders));
+    }
     std::set<std::string_view> seen;
     for (const HolderBudget& holder : budgets) {
         if (holder.name.empty()) return invalid_argument("a node that holds experts has no name");

@@ -301,6 +301,11 @@ TEST(Solver, wrong_arguments_are_named) {
                 HasSubstr("batch_tokens: found 0, expected 1 or more"));
 }
 
+TEST(Solver, more_holders_than_can_be_planned_for_are_refused) {
+    EXPECT_THAT(solve_placement(equal_pod(257, 1000), ModeRequest::kAuto, 1).status().message(),
+                HasSubstr("257 nodes hold experts, at most 256 can be planned for"));
+}
+
 class RandomPod {
   public:
     explicit RandomPod(uint32_t seed) : random_(seed) {}
