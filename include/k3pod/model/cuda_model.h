@@ -1,7 +1,7 @@
 #pragma once
 // The forward pass on a GPU: the CUDA twin of Model::create().
 //
-// Steps that only decode (one token a chunk, no probe) replay a CUDA graph made for the next bucket
+// Steps that only decode (one token a chunk, no probe) replay CUDA graphs made for the next bucket
 // of rows; others launch layer by layer. Either way the experts are reached through the hand-off
 // (device/hand_off.h): the step thread serves the ExpertPort while the GPU computes.
 //

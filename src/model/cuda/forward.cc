@@ -12,6 +12,13 @@
 #include "model/cuda/workspace.h"
 
 namespace k3pod {
+namespace {
+
+// Layers of one graph. A launch returns once all its kernels are queued, and the GPU's queue holds
+// about a thousand: a graph of all layers would wait for the GPU, which waits for the experts.
+constexpr int32_t kSegmentLayers = 8;
+
+}  // namespace
 
 Result<std::unique_ptr<CudaModel>> CudaForwardPass::create(const ModelConfig& config,
                                                            DeviceWeights weights, StateStore& state,
@@ -60,15 +67,25 @@ Status CudaForwardPass::allocate(StateStore& state, const CudaModelOptions& opti
 // the kernel's name.
 Status CudaForwardPass::record_graphs() {
     for (const int32_t rows : step_buckets(max_rows_)) {
-        K3POD_ASSIGN(DeviceGraph graph, DeviceGraph::capture(stream_.get(), [&](CudaStream) {
-                         return launch_decode(decode_launch(rows));
-                     }));
-        buckets_.push_back({rows, std::move(graph)});
+        K3POD_ASSIGN(Segments segments, record(decode_launch(rows)));
+        buckets_.push_back({rows, std::move(segments)});
     }
-    return DeviceGraph::capture(
-               stream_.get(),
-               [&](CudaStream) { return launch_layers(mixed_launch(max_rows_, 1, max_rows_), {}); })
-        .status();
+    const StepLaunch prefill = mixed_launch(max_rows_, 1, max_rows_);
+    const auto launch_prefill = [&](CudaStream) -> Status {
+        K3POD_TRY(launch_input(prefill));
+        return launch_layers(prefill, {0, config_.num_layers}, {});
+    };
+    return DeviceGraph::capture(stream_.get(), launch_prefill).status();
+}
+
+Result<CudaForwardPass::Segments> CudaForwardPass::record(const StepLaunch& step) {
+    Segments segments;
+    for (int32_t i = 0; i < num_segments(); ++i) {
+        const auto launch = [&](CudaStream) { return launch_segment(step, i); };
+        K3POD_ASSIGN(DeviceGraph graph, DeviceGraph::capture(stream_.get(), launch));
+        segments.push_back(std::move(graph));
+    }
+    return segments;
 }
 
 Status CudaForwardPass::forward(const ModelStep& step, ExpertPort& experts, std::span<float> logits,
@@ -88,16 +105,27 @@ bool CudaForwardPass::is_decode() const {
 Status CudaForwardPass::replay_bucket(uint64_t step, ExpertPort& experts, std::span<float> logits) {
     const auto bucket = std::ranges::lower_bound(buckets_, rows_.count(), {}, &Bucket::rows);
     K3POD_TRY(input_.write(rows_, bucket->rows, bucket->rows));
-    K3POD_TRY(replay(bucket->graph, step, experts));
+    K3POD_TRY(replay(bucket->segments, step, experts));
     copy_decoded(logits);
     return Status::ok();
 }
 
-Status CudaForwardPass::replay(const DeviceGraph& graph, uint64_t step, ExpertPort& experts) {
+// The segment behind the one in work is always queued, so that the GPU never waits for a launch.
+Status CudaForwardPass::replay(const Segments& segments, uint64_t step, ExpertPort& experts) {
     exchange_->begin_step(step);
-    Status served = graph.launch(stream_.get());
-    for (int32_t i = 0; i < config_.num_moe_layers() && served.is_ok(); ++i)
-        served = exchange_->serve(i, experts, stream_);
+    size_t num_launched = 0;
+    const auto launch_through = [&](int32_t segment) -> Status {
+        const size_t end = std::min(static_cast<size_t>(segment) + 1, segments.size());
+        for (; num_launched < end; ++num_launched)
+            K3POD_TRY(segments[num_launched].launch(stream_.get()));
+        return Status::ok();
+    };
+    Status served;
+    for (int32_t layer = 0; layer < config_.num_layers && served.is_ok(); ++layer) {
+        served = launch_through(layer / kSegmentLayers + 1);
+        if (!served.is_ok() || !config_.is_moe_layer(layer)) continue;
+        served = exchange_->serve(layer - config_.first_dense_layers, experts, stream_);
+    }
     return finish(served);
 }
 
@@ -135,14 +163,14 @@ Status CudaForwardPass::run(const ModelStep& step, ExpertPort& experts, std::spa
 
     const StepLaunch launch = mixed_launch(rows_.count(), num_chunks, max_chunk_rows);
     exchange_->begin_step(step.step);
-    // A stream takes about a thousand launches ahead; the GPU must not wait for an answer behind
-    // launches that wait for room.
-    Status served = launch_layers(launch, [&](int32_t layer) -> Status {
+    const auto after_layer = [&](int32_t layer) -> Status {
         if (config_.is_moe_layer(layer)) {
             K3POD_TRY(exchange_->serve(layer - config_.first_dense_layers, experts, stream_));
         }
         return probe == nullptr ? Status::ok() : show(launch, layer, *probe);
-    });
+    };
+    Status served = launch_input(launch);
+    if (served.is_ok()) served = launch_layers(launch, {0, config_.num_layers}, after_layer);
     if (served.is_ok()) served = head_of_chunks(launch, logits);
     return finish(served);
 }
@@ -159,11 +187,8 @@ Result<std::vector<KernelTime>> CudaForwardPass::profile(const ModelStep& step,
     KernelClock clock;
     StepLaunch launch = decode_launch(bucket->rows);
     launch.clock = &clock;
-    K3POD_ASSIGN(const DeviceGraph graph, DeviceGraph::capture(stream_.get(), [&](CudaStream) {
-                     K3POD_TRY(clock.start(stream_.get()));
-                     return launch_decode(launch);
-                 }));
-    K3POD_TRY(replay(graph, step.step, experts));
+    K3POD_ASSIGN(const Segments segments, record(launch));
+    K3POD_TRY(replay(segments, step.step, experts));
     return clock.read();
 }
 
@@ -181,22 +206,35 @@ StepLaunch CudaForwardPass::mixed_launch(int32_t rows, int32_t num_chunks,
             .workspace = workspace_.data()};
 }
 
-Status CudaForwardPass::launch_decode(const StepLaunch& step) {
-    K3POD_TRY(launch_layers(step, {}));
+int32_t CudaForwardPass::num_segments() const {
+    return (config_.num_layers + kSegmentLayers - 1) / kSegmentLayers;
+}
+
+Status CudaForwardPass::launch_segment(const StepLaunch& step, int32_t segment) {
+    const int32_t begin = segment * kSegmentLayers;
+    if (segment == 0) K3POD_TRY(launch_input(step));
+    K3POD_TRY(
+        launch_layers(step, {begin, std::min(begin + kSegmentLayers, config_.num_layers)}, {}));
+    if (segment + 1 < num_segments()) return Status::ok();
     K3POD_TRY(attn_res_.mix_and_norm(step, {0, step.rows},
                                      {weights_.output_mixer, weights_.final_norm}, x_.data()));
     return head(step, step.rows);
 }
 
-Status CudaForwardPass::launch_layers(const StepLaunch& step, const AfterLayer& after_layer) {
+Status CudaForwardPass::launch_input(const StepLaunch& step) {
+    if (step.clock != nullptr) K3POD_TRY(step.clock->start(step.stream));
     K3POD_TRY(input_.upload(step.chunks.num_chunks, step.stream));
     K3POD_TRY(kernels::hand_off_begin(exchange_->link(), step.stream));
-    K3POD_TRY(step.done(
+    return step.done(
         KernelKind::kInput,
         kernels::embed(
             {.table = weights_.embed, .rows = step.rows, .ids = step.ids, .out = attn_res_.begin()},
-            step.stream)));
-    for (int32_t layer = 0; layer < config_.num_layers; ++layer) {
+            step.stream));
+}
+
+Status CudaForwardPass::launch_layers(const StepLaunch& step, LayerRange layers,
+                                      const AfterLayer& after_layer) {
+    for (int32_t layer = layers.begin; layer < layers.end; ++layer) {
         K3POD_TRY(attention(step, layer));
         K3POD_TRY(mlp(step, layer));
         if (after_layer) K3POD_TRY(after_layer(layer));

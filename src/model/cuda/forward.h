@@ -42,9 +42,11 @@ class CudaForwardPass final : public CudaModel {
     Status allocate(StateStore& state, const CudaModelOptions& options);
     Status record_graphs();
 
-    // A step that decodes: one launch of a graph.
+    // A step that decodes, as graphs of some layers each.
+    using Segments = std::vector<DeviceGraph>;
     bool is_decode() const;
-    Status replay(const DeviceGraph& graph, uint64_t step, ExpertPort& experts);
+    Result<Segments> record(const StepLaunch& step);
+    Status replay(const Segments& segments, uint64_t step, ExpertPort& experts);
     Status replay_bucket(uint64_t step, ExpertPort& experts, std::span<float> logits);
     void copy_decoded(std::span<float> logits) const;
     // Any step: layer by layer, with the experts served in between.
@@ -55,8 +57,13 @@ class CudaForwardPass final : public CudaModel {
     // What both queue.
     StepLaunch decode_launch(int32_t bucket) const;
     StepLaunch mixed_launch(int32_t rows, int32_t num_chunks, int32_t max_chunk_rows) const;
-    Status launch_decode(const StepLaunch& step);
-    Status launch_layers(const StepLaunch& step, const AfterLayer& after_layer);
+    struct LayerRange {
+        int32_t begin = 0, end = 0;
+    };
+    int32_t num_segments() const;
+    Status launch_segment(const StepLaunch& step, int32_t segment);
+    Status launch_input(const StepLaunch& step);
+    Status launch_layers(const StepLaunch& step, LayerRange layers, const AfterLayer& after_layer);
     Status attention(const StepLaunch& step, int32_t layer);
     Status mlp(const StepLaunch& step, int32_t layer);
     Status head(const StepLaunch& step, int32_t num_logits);
@@ -85,7 +92,7 @@ class CudaForwardPass final : public CudaModel {
 
     struct Bucket {
         int32_t rows;
-        DeviceGraph graph;
+        Segments segments;
     };
     std::vector<Bucket> buckets_;  // by rows, ascending
 };
