@@ -245,6 +245,21 @@ class OtherCheckpoint(CheckpointCase):
                         wrong.append((question.text, message))
                 self.assertEqual(wrong, [])
 
+    def test_shards_that_keep_nvfp4_are_counted_in_log_and_metrics(self):
+        make(self.model, "set-byte", EXPERT + ".weight_scale", "0", "0x39")  # 1.125 has no MXFP4 form
+        with Pod(model=self.model, mode="whole") as pod:
+            pod.start()
+            shards = {}
+            for name, port in pod.http_ports.items():
+                values = pod.metrics(port)
+                shards[name] = [values[f'k3pod_experts_resident_shards{{format="{format}"}}']
+                                for format in ("mxfp4", "nvfp4")]
+                self.assertIn(f"{shards[name][0]:.0f} mxfp4, {shards[name][1]:.0f} kept as nvfp4",
+                              pod.experts[name].text())
+            self.assertEqual([sum(counts) for counts in shards.values()], [128, 128])
+            self.assertEqual(sum(nvfp4 for _, nvfp4 in shards.values()), 1)
+            self.assertIn("85", pod.chat("What is 47 + 38?")["content"])
+
 
 if __name__ == "__main__":
     unittest.main()

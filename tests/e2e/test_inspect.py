@@ -50,6 +50,14 @@ class Inspect(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIsNone(json.loads(done.stdout)["experts_in_memory"])
 
+    def test_an_expert_without_an_exact_form_is_named(self):
+        tensor = "language_model.model.layers.2.block_sparse_moe.experts.3.w1.weight_scale"
+        done = inspect(self.make("set-byte", tensor, "0", "0x39"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("255 as mxfp4, 1 as nvfp4", done.stdout)
+        self.assertIn("exact for 255 of 256 experts", done.stdout)
+        self.assertIn("  layer 2 expert 3\n", done.stdout)
+
     def test_the_mxfp4_release_needs_no_repack(self):
         done = inspect(self.make("mxfp4"))
         self.assertEqual(done.returncode, 0, done.stderr)

@@ -30,6 +30,11 @@ void nan_scale(EditableCheckpoint& checkpoint, const Args& args) {
     set_nan(checkpoint.tensor(args[0]), std::stoll(args[1]));
 }
 
+void set_byte(EditableCheckpoint& checkpoint, const Args& args) {
+    checkpoint.tensor(args[0]).bytes.at(std::stoull(args[1])) =
+        static_cast<char>(std::stoi(args[2], nullptr, 0));
+}
+
 void retype(EditableCheckpoint& checkpoint, const Args& args) {
     checkpoint.tensor(args[0]).dtype = args[1];
 }
@@ -80,6 +85,7 @@ constexpr Kind kKinds[] = {
     {"config", 2, "POINTER JSON           one value of config.json", set_config, nullptr},
     {"drop-tensor", 1, "TENSOR            gone from shard and index", drop_tensor, nullptr},
     {"nan-scale", 2, "TENSOR INDEX        one value becomes NaN", nan_scale, nullptr},
+    {"set-byte", 3, "TENSOR INDEX BYTE    one byte of its data", set_byte, nullptr},
     {"retype", 2, "TENSOR DTYPE           another dtype in the header", retype, nullptr},
     {"reshape", 2, "TENSOR [DIMS]         another shape in the header", reshape, nullptr},
     {"truncate", 2, "FILE BYTES           the last bytes cut off", nullptr, truncate},
