@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "commands.h"
+#include "k3pod/base/text.h"
 #include "plan_report.h"
 
 namespace k3pod {
@@ -53,7 +54,7 @@ Result<int> plan_and_print(PodConfig pod, const PlanOptions& options) {
 int run_plan(PodConfig pod, const PlanOptions& options) {
     const Result<int> exit = plan_and_print(std::move(pod), options);
     if (exit) return *exit;
-    std::fprintf(stderr, "k3pod: %s\n", exit.status().message().c_str());
+    std::fprintf(stderr, "k3pod: %s\n", escape_controls(exit.status().message()).c_str());
     return kFailed;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "k3pod/base/check.h"
+#include "k3pod/base/text.h"
 
 namespace k3pod {
 
@@ -18,6 +19,7 @@ TextTable& TextTable::left(size_t column) {
 
 void TextTable::add(std::vector<std::string> cells) {
     K3POD_CHECK(cells.size() == is_left_.size(), "a row has as many cells as the table has titles");
+    for (std::string& cell : cells) cell = escape_controls(cell);
     rows_.push_back(std::move(cells));
 }
 

@@ -12,6 +12,7 @@ class TextTable {
     // Left-aligned like the first one.
     TextTable& left(size_t column);
     // As many cells as titles.
+    // Control characters in a cell, which may come from another machine, are escaped.
     void add(std::vector<std::string> cells);
     // Title, rule, rows; each line ends with a newline. Empty without rows.
     std::string text() const;

@@ -17,19 +17,6 @@ Code code_of(grpc::StatusCode code) {
     return Code::kUnavailable;
 }
 
-// What is of use to a person: gRPC wraps the cause into what it was doing, "failed to connect to
-// all addresses; last error: UNKNOWN: Failed to connect to remote host: Connection refused".
-std::string cause_of(const grpc::Status& status) {
-    // "CANCELLED" is all that is left of a stream whose other end was shut down.
-    if (status.ok() || status.error_code() == grpc::StatusCode::CANCELLED) {
-        return "it ended the connection";
-    }
-    const std::string& text = status.error_message();
-    if (status.error_code() != grpc::StatusCode::UNAVAILABLE) return text;
-    const size_t colon = text.rfind(": ");
-    return colon == std::string::npos ? text : text.substr(colon + 2);
-}
-
 }  // namespace
 
 Connection::Connection(const std::string& address)

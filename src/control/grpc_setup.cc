@@ -53,4 +53,15 @@ void configure_server(grpc::ServerBuilder& builder) {
     builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
 }
 
+std::string cause_of(const grpc::Status& status) {
+    // "CANCELLED" is all that is left of a stream whose other end was shut down.
+    if (status.ok() || status.error_code() == grpc::StatusCode::CANCELLED) {
+        return "it ended the connection";
+    }
+    const std::string& text = status.error_message();
+    if (status.error_code() != grpc::StatusCode::UNAVAILABLE) return text;
+    const size_t colon = text.rfind(": ");
+    return colon == std::string::npos ? text : text.substr(colon + 2);
+}
+
 }  // namespace k3pod::control

@@ -3,6 +3,8 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <string>
+
 namespace k3pod::control {
 
 // gRPC's own lines go to our log at debug level. Once per process; call before the first use.
@@ -12,5 +14,10 @@ void quiet_grpc();
 grpc::ChannelArguments channel_arguments();
 
 void configure_server(grpc::ServerBuilder& builder);
+
+// Why a call or stream ended, in a few words: "Connection refused". gRPC wraps that into what it
+// was doing: "failed to connect to all addresses; last error: UNKNOWN: Failed to connect to remote
+// host: Connection refused".
+std::string cause_of(const grpc::Status& status);
 
 }  // namespace k3pod::control

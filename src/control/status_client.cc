@@ -22,7 +22,7 @@ Result<NodeStatus> read_node_status(const std::string& address, Nanoseconds time
     const bool is_late = status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED;
     return Status(is_late ? Code::kDeadlineExceeded : Code::kUnavailable,
                   fmt::format("no status from {} within {:.1f} s: {}", address, to_seconds(timeout),
-                              status.error_message()));
+                              control::cause_of(status)));
 }
 
 }  // namespace k3pod
