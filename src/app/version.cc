@@ -3,6 +3,7 @@
 #include "build_id.h"
 #include "commands.h"
 #include "k3pod/control/control.h"
+#include "k3pod/device/cuda.h"
 #include "k3pod/transport/transport.h"
 #include "k3pod/wire/frame.h"
 
@@ -15,9 +16,10 @@ const std::string& build_id() {
 
 std::string version_text() {
     return fmt::format(
-        "k3pod {}\nbuild id         {}\nback ends        cpu\ncontrol version  {}\nwire version    "
+        "k3pod {}\nbuild id         {}\nback ends        {}\ncontrol version  {}\nwire version    "
         " {}\nUCX              {}\n",
-        K3POD_VERSION, build_id(), kControlVersion, wire::kVersion, ucx_version());
+        K3POD_VERSION, build_id(), cuda_is_built() ? "cpu, cuda" : "cpu", kControlVersion,
+        wire::kVersion, ucx_version());
 }
 
 }  // namespace k3pod
