@@ -1,7 +1,9 @@
 #include "model/cuda/forward.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "k3pod/kernels/elementwise.h"
@@ -17,6 +19,7 @@ namespace {
 // Layers of one graph. A launch returns once all its kernels are queued, and the GPU's queue holds
 // about a thousand: a graph of all layers would wait for the GPU, which waits for the experts.
 constexpr int32_t kSegmentLayers = 8;
+constexpr std::chrono::seconds kWorkLimit(60);
 
 }  // namespace
 
@@ -133,10 +136,26 @@ Status CudaForwardPass::replay(const Segments& segments, uint64_t step, ExpertPo
 // then.
 Status CudaForwardPass::finish(const Status& served) {
     if (!served.is_ok()) exchange_->abandon();
-    const Status ran = stream_.synchronize();
+    const Status ran = wait_for_work();
     K3POD_TRY(served);
     K3POD_TRY(ran);
     return exchange_->end_step();
+}
+
+// Abandoned or served, what is left of a step takes milliseconds. A kernel that never ends cannot
+// be stopped, but it is not waited for without end either.
+Status CudaForwardPass::wait_for_work() const {
+    const auto limit = std::chrono::steady_clock::now() + kWorkLimit;
+    for (;;) {
+        const Status work = stream_.poll();
+        if (work.code() != Code::kUnavailable) return work;
+        if (std::chrono::steady_clock::now() > limit) {
+            return deadline_exceeded(
+                "the GPU has not finished a step 60 s after its last exchange; restart the "
+                "station");
+        }
+        std::this_thread::yield();
+    }
 }
 
 // The chunks are the first rows of the bucket, in order.

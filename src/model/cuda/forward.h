@@ -53,6 +53,7 @@ class CudaForwardPass final : public CudaModel {
     Status run(const ModelStep& step, ExpertPort& experts, std::span<float> logits,
                ForwardProbe* probe);
     Status finish(const Status& served);
+    Status wait_for_work() const;
 
     // What both queue.
     StepLaunch decode_launch(int32_t bucket) const;
