@@ -2,8 +2,8 @@
 // Weights through the tensor cores at the rate of the memory, for at most eight columns of
 // activations.
 //
-// A block is one warp that keeps a ring of shared memory full by bulk copies, and sixteen warps
-// that consume it. The copies never wait for anything but room, so the memory stays busy while the
+// A block is four warps that keep a ring of shared memory full by bulk copies, and sixteen that
+// consume it. The copies never wait for anything but room, so the memory stays busy while the
 // consumers wait for their inputs, exchange sums or write. A tile is 16 rows of weights, the row
 // side of m16n8k16; the activations are the column side and stay in shared memory. Consumers form
 // up to four groups with a tile each; the warps of a group share the columns of their tile and add
@@ -23,7 +23,7 @@
 namespace k3pod::kernels {
 
 inline constexpr int kConsumers = kConsumerWarps * kWarpSize;
-inline constexpr int kStreamThreads = kConsumers + kWarpSize;
+inline constexpr int kStreamThreads = kConsumers + kProducerWarps * kWarpSize;
 // Steps of one warp in a chunk, when four warps share it.
 inline constexpr int kMaxWarpSteps = kMaxChunkBytes / kStepBytes / 4;
 
@@ -59,29 +59,44 @@ __device__ inline void init_ring(StreamMemory& memory, const StreamShape& shape,
     __syncthreads();
 }
 
+// One stage: 16 rows of a tile, or a chunk of them. One warp; `row` is the lane's of the tile, null
+// for one that does not exist. A bulk copy takes a warp about a hundred cycles to start, so rows
+// that lie one behind the other come together: a tile has two runs of eight.
+__device__ inline void fill_stage(const StreamShape& shape, std::byte* stage, uint64_t* full,
+                                  const std::byte* row, int chunk) {
+    constexpr int kRunRows = 8;
+    const int lane = lane_idx();
+    const unsigned rows = __ballot_sync(kAllLanes, row != nullptr);
+    auto bytes = static_cast<uint32_t>(shape.chunk_size(chunk));
+    if (lane == 0) barrier_expect(full, bytes * static_cast<uint32_t>(__popc(rows)));
+    __syncwarp();
+    if (row == nullptr) return;
+    if (shape.num_chunks == 1) {
+        if (lane % kRunRows != 0) return;
+        bytes *= static_cast<uint32_t>(__popc(rows >> lane & 0xffu));
+    }
+    bulk_copy_once(stage + lane * shape.stage_stride(), row + int64_t{chunk} * shape.chunk_bytes,
+                   bytes, full);
+}
+
 // Fills the ring with `num_tiles` tiles; row_of(tile, row) is where a row of weights starts, or
-// null for one that does not exist. Groups take tiles in turn, and their chunks alternate, so that
-// all groups have work. One warp.
+// null for one that does not exist; rows 0 to 7 of a tile lie one behind the other, and so do 8 to
+// 15. Groups take tiles in turn, and their chunks alternate, so that all groups have work. All
+// producer warps; a slot is always the same one's, or it could take an old phase for its own.
 template <class RowOf>
 __device__ void produce_tiles(StreamMemory& memory, const StreamShape& shape, int num_tiles,
                               RowOf row_of, RingPosition& at) {
-    const int lane = lane_idx();
+    const int producer = warp_idx() - kConsumerWarps;
     for (int first = 0; first < num_tiles; first += shape.num_groups) {
         const int active = min(shape.num_groups, num_tiles - first);
         for (int i = 0; i < active * shape.num_chunks; ++i, ++at.passed) {
-            const int chunk = i / active;
             const int slot = at.passed % shape.num_stages;
+            if (slot % kProducerWarps != producer) continue;
             const int round = at.passed / shape.num_stages;
+            const std::byte* row =
+                lane_idx() < kTileRows ? row_of(first + i % active, lane_idx()) : nullptr;
             if (round > 0) barrier_wait(&memory.empty[slot], (round - 1) & 1);
-            const std::byte* row = lane < kTileRows ? row_of(first + i % active, lane) : nullptr;
-            const int rows = __popc(__ballot_sync(kAllLanes, row != nullptr));
-            const auto bytes = static_cast<uint32_t>(shape.chunk_size(chunk));
-            if (lane == 0) barrier_expect(&memory.full[slot], bytes * static_cast<uint32_t>(rows));
-            __syncwarp();
-            if (row != nullptr) {
-                bulk_copy_once(memory.stage(shape, slot) + lane * shape.stage_stride(),
-                               row + int64_t{chunk} * shape.chunk_bytes, bytes, &memory.full[slot]);
-            }
+            fill_stage(shape, memory.stage(shape, slot), &memory.full[slot], row, i / active);
         }
     }
 }
@@ -106,17 +121,17 @@ struct Operand {
     }
 };
 
-// One lane's side of the operand: where its column starts, its place in the quad included.
+// One lane's side of the operand: where its column starts, its place in the quad included. A lane
+// without a column of its own takes another's: sums of columns that do not exist are not looked at.
 struct OperandLane {
     const std::byte* high = nullptr;
     const std::byte* low = nullptr;  // the second bf16 part of every value; null: there is none
-    bool is_active = true;           // false: the column does not exist and counts as zeros
     int32_t num_tiles = 1;           // of eight columns
     int32_t tile_stride = 0;         // bytes
 };
 
-__device__ inline uint4 load_unit(const std::byte* at, bool is_active) {
-    return is_active ? *reinterpret_cast<const uint4*>(at) : uint4{};
+__device__ inline uint4 load_unit(const std::byte* at) {
+    return *reinterpret_cast<const uint4*>(at);
 }
 
 // The sums of a lane: of rows g and g + 8, for each eight columns.
@@ -147,9 +162,9 @@ __device__ inline void add_step(Sums<kTiles>& sums, const uint4& row_g, const ui
     for (int tile = 0; tile < kTiles; ++tile) {
         if (kTiles > 1 && tile >= operand.num_tiles) continue;
         const int32_t of_tile = at + tile * operand.tile_stride;
-        add_unit(sums[tile], pairs, load_unit(operand.high + of_tile, operand.is_active));
+        add_unit(sums[tile], pairs, load_unit(operand.high + of_tile));
         if (operand.low != nullptr) {
-            add_unit(sums[tile], pairs, load_unit(operand.low + of_tile, operand.is_active));
+            add_unit(sums[tile], pairs, load_unit(operand.low + of_tile));
         }
     }
     if constexpr (kUnit + 1 < F::kUnits) {
@@ -157,14 +172,18 @@ __device__ inline void add_step(Sums<kTiles>& sums, const uint4& row_g, const ui
     }
 }
 
-// What consumers know about themselves.
+// What consumers know about themselves. Groups have a power of two of warps.
 struct Consumer {
     int group, warp_of_group, row, lane_of_quad;  // row: g
+    int group_warps_log2;
     __device__ explicit Consumer(const StreamShape& shape)
-        : group(warp_idx() / shape.warps_per_group()),
-          warp_of_group(warp_idx() % shape.warps_per_group()),
-          row(lane_idx() / 4),
-          lane_of_quad(lane_idx() % 4) {}
+        : row(lane_idx() / 4),
+          lane_of_quad(lane_idx() % 4),
+          group_warps_log2(shape.group_warps_log2()) {
+        group = warp_idx() >> group_warps_log2;
+        warp_of_group = warp_idx() - (group << group_warps_log2);
+    }
+    __device__ int group_warps() const { return 1 << group_warps_log2; }
     __device__ int thread_of_group() const { return warp_of_group * kWarpSize + lane_idx(); }
 };
 
@@ -173,7 +192,7 @@ struct WarpSteps {
     int32_t first_of_row, first_of_chunk, count;
     __device__ WarpSteps(const StreamShape& shape, const Consumer& me, int chunk) {
         const int32_t steps = (shape.chunk_size(chunk) + kStepBytes - 1) / kStepBytes;
-        const int32_t each = (steps + shape.warps_per_group() - 1) / shape.warps_per_group();
+        const int32_t each = (steps + me.group_warps() - 1) >> me.group_warps_log2;
         first_of_chunk = me.warp_of_group * each;
         first_of_row = chunk * (shape.chunk_bytes / kStepBytes) + first_of_chunk;
         count = max(0, min(each, steps - first_of_chunk));
@@ -197,7 +216,7 @@ struct ChunkScales {
             const int32_t step = steps.first_of_row + i;
             const bool is_in_row = step * kStepBytes + me.lane_of_quad * 16 < shape.row_bytes;
             at[i] = {};
-            if (i < steps.count && is_in_row) at[i] = F::load(low, high, step);
+            if (i < steps.count && (is_in_row || F::kScalesSums)) at[i] = F::load(low, high, step);
         }
     }
 };
@@ -213,14 +232,17 @@ __device__ inline void add_chunk(Sums<kTiles>& sums, const StreamShape& shape, c
     const std::byte* bytes = rows + me.row * shape.stage_stride() + me.lane_of_quad * 16 +
                              steps.first_of_chunk * kStepBytes;
     const int32_t to_row_g8 = 8 * shape.stage_stride();
+    const bool is_ragged = shape.row_bytes % kStepBytes != 0;
     operand_step += steps.first_of_chunk;
 #pragma unroll
     for (int i = 0; i < kSteps; ++i) {
         if (i >= steps.count) continue;
         const int32_t step = steps.first_of_row + i;
-        const bool is_in_row = step * kStepBytes + me.lane_of_quad * 16 < shape.row_bytes;
-        const uint4 row_g = load_unit(bytes + i * kStepBytes, is_in_row);
-        const uint4 row_g8 = load_unit(bytes + i * kStepBytes + to_row_g8, is_in_row);
+        uint4 row_g = load_unit(bytes + i * kStepBytes);
+        uint4 row_g8 = load_unit(bytes + i * kStepBytes + to_row_g8);
+        if (is_ragged && step * kStepBytes + me.lane_of_quad * 16 >= shape.row_bytes) {
+            row_g = row_g8 = {};
+        }
         if constexpr (F::kScalesSums) {
             Sums<kTiles> of_step = {};
             add_step<F, kTiles>(of_step, row_g, row_g8, scales.at[i], operand, operand_step + i);
@@ -281,11 +303,10 @@ __device__ void consume_tiles(StreamMemory& memory, const StreamShape& shape, in
 // of the group, where at(lane * kValues + i) is the sum of sums[i] of that lane. All warps of the
 // group.
 template <int kValues, class Total>
-__device__ inline void sum_over_group(StreamMemory& memory, const StreamShape& shape,
-                                      const Consumer& me, const float (&sums)[kValues],
-                                      Total total) {
-    const int first_warp = me.group * shape.warps_per_group();
-    const int threads = shape.warps_per_group() * kWarpSize;
+__device__ inline void sum_over_group(StreamMemory& memory, const Consumer& me,
+                                      const float (&sums)[kValues], Total total) {
+    const int first_warp = me.group * me.group_warps();
+    const int threads = me.group_warps() * kWarpSize;
 #pragma unroll
     for (int i = 0; i < kValues; ++i) {
         memory.sums[first_warp + me.warp_of_group][lane_idx() * kValues + i] = sums[i];
@@ -293,7 +314,7 @@ __device__ inline void sum_over_group(StreamMemory& memory, const StreamShape& s
     sync_threads_of(1 + me.group, threads);
     total([&](int index) {
         float sum = 0;
-        for (int w = 0; w < shape.warps_per_group(); ++w) sum += memory.sums[first_warp + w][index];
+        for (int w = 0; w < me.group_warps(); ++w) sum += memory.sums[first_warp + w][index];
         return sum;
     });
     sync_threads_of(1 + me.group, threads);

@@ -20,7 +20,9 @@ void cut_rows(StreamShape& shape, int64_t longest) {
     shape.num_chunks = static_cast<int32_t>(ceil_div(shape.row_bytes, longest));
     const int64_t even = ceil_div(shape.row_bytes, shape.num_chunks);
     shape.chunk_bytes = static_cast<int32_t>(ceil_div(even, 128) * 128);
-    shape.stage_bytes = kTileRows * shape.stage_stride();
+    // The last step of a row may read, and ignore, what lies behind it.
+    const int64_t bytes = kTileRows * shape.stage_stride() + kStepBytes;
+    shape.stage_bytes = static_cast<int32_t>(ceil_div(bytes, 128) * 128);
 }
 
 // Every group should find a tile: with fewer tiles than groups, more warps share each.

@@ -9,6 +9,7 @@ namespace k3pod::kernels {
 
 inline constexpr int kTileRows = 16;
 inline constexpr int kConsumerWarps = 16;
+inline constexpr int kProducerWarps = 4;
 inline constexpr int kStepBytes = 64;  // of a row, for the four lanes of a quad
 inline constexpr int kMaxStages = 16;
 inline constexpr int kMaxChunkBytes = 2048;
@@ -24,8 +25,14 @@ struct StreamShape {
     int32_t num_groups = 0;     // of consumers: 1, 2, 4 or 8, at most num_stages
     int32_t operand_bytes = 0;  // of the part of the operand that stays
 
-    constexpr int32_t stage_stride() const { return chunk_bytes + kRowPadBytes; }
+    // From row to row in a stage. Rows that are not cut lie as in memory and come in few copies.
+    constexpr int32_t stage_stride() const {
+        return num_chunks == 1 ? row_bytes : chunk_bytes + kRowPadBytes;
+    }
     constexpr int32_t warps_per_group() const { return kConsumerWarps / num_groups; }
+    constexpr int32_t group_warps_log2() const {
+        return num_groups == 1 ? 4 : num_groups == 2 ? 3 : num_groups == 4 ? 2 : 1;
+    }
     constexpr int32_t chunk_size(int32_t chunk) const {
         const int32_t rest = row_bytes - chunk * chunk_bytes;
         return rest < chunk_bytes ? rest : chunk_bytes;

@@ -153,10 +153,9 @@ __device__ void load_columns(std::byte* operand, int32_t num_columns, int32_t co
 __device__ OperandLane lane_of(const std::byte* operand, const Consumer& me, int32_t num_columns,
                                int32_t row_bytes, bool has_low) {
     const int32_t column_bytes = operand_column_bytes(kUnits, row_bytes);
-    const std::byte* high = operand + me.row * column_bytes + me.lane_of_quad * 16;
-    return {.high = high,
-            .low = has_low ? high + num_columns * column_bytes : nullptr,
-            .is_active = me.row < num_columns};
+    const int32_t column = min(me.row, num_columns - 1);
+    const std::byte* high = operand + column * column_bytes + me.lane_of_quad * 16;
+    return {.high = high, .low = has_low ? high + num_columns * column_bytes : nullptr};
 }
 
 // Where the high part of an entry's h begins; the low part is max_width behind it.
@@ -186,7 +185,7 @@ __device__ __noinline__ void gate_segment(const ExpertsParams& p, const ExpertPa
         return F::scale_row(row < kGateRows ? w1 : w3, at_row, lane_of_quad);
     };
     const auto finish = [&](int tile, const float(&sums)[4]) {
-        sum_over_group(memory, p.shape, me, sums, [&](auto sum_at) {
+        sum_over_group(memory, me, sums, [&](auto sum_at) {
             const int thread = me.thread_of_group();
             const int column = thread / kGateRows;
             if (column >= pass.count) return;
@@ -224,7 +223,7 @@ __device__ __noinline__ void down_segment(const ExpertsParams& p, const ExpertPa
         return F::scale_row(w2, (s.first_tile + tile) * kTileRows + row, lane_of_quad);
     };
     const auto finish = [&](int tile, const float(&sums)[4]) {
-        sum_over_group(memory, shape, me, sums, [&](auto sum_at) {
+        sum_over_group(memory, me, sums, [&](auto sum_at) {
             const int thread = me.thread_of_group();
             const int column = thread / kTileRows;
             if (column >= pass.count) return;

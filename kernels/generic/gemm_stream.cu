@@ -62,17 +62,17 @@ __device__ void consume(const StreamParams& p, StreamMemory& memory, const TileR
     sync_consumers();
 
     const Consumer me(p.shape);
+    const int32_t column = min(me.row, 2 * p.tokens - 1);
     const OperandLane operand{.high = memory.operand() +
-                                      me.row * Operand<F::kUnits>::column_bytes(p.shape.row_bytes) +
-                                      me.lane_of_quad * 16,
-                              .is_active = me.row < 2 * p.tokens};
+                                      column * Operand<F::kUnits>::column_bytes(p.shape.row_bytes) +
+                                      me.lane_of_quad * 16};
     const auto scale_row = [&](int tile, int row, int lane_of_quad) {
         const TileRow<kIsGated> at(p.bands, tiles.begin + tile, row);
         return at.template scale_row<F>(lane_of_quad);
     };
     const auto finish = [&](int tile, const float(&sums)[4]) {
         const float of_tokens[2] = {sums[0] + sums[1], sums[2] + sums[3]};
-        sum_over_group(memory, p.shape, me, of_tokens, [&](auto sum_at) {
+        sum_over_group(memory, me, of_tokens, [&](auto sum_at) {
             if (me.thread_of_group() < 4 * kTileRows) {
                 write_tile<F, kIsGated>(p, tiles.begin + tile, me.thread_of_group(), sum_at);
             }

@@ -64,6 +64,7 @@ __device__ void produce(const TileParams& p, StreamMemory& memory, const TileRan
         const int32_t first_tile = (blocks.begin + b) * shape.num_groups;
         for (int chunk = 0; chunk < shape.num_chunks; ++chunk, ++at.passed) {
             const int slot = at.passed % shape.num_stages;
+            if (slot % kProducerWarps != warp_idx() - kConsumerWarps) continue;
             const int round = at.passed / shape.num_stages;
             if (round > 0) barrier_wait(&memory.empty[slot], (round - 1) & 1);
             std::byte* stage = memory.stage(shape, slot);
@@ -98,7 +99,7 @@ template <class F, bool kIsGated, class SumAt>
 __device__ void write_outputs(const TileParams& p, const Consumer& me, int32_t tile,
                               int32_t first_token, SumAt sum_at) {
     constexpr int kRows = kIsGated ? 8 : kTileRows;
-    const int threads = p.shape.warps_per_group() * kWarpSize;
+    const int threads = me.group_warps() * kWarpSize;
     for (int i = me.thread_of_group(); i < kRows * 8; i += threads) {
         const int token = i / kRows;
         const TileRow<kIsGated> at(p.bands, tile, i % kRows);
@@ -151,7 +152,7 @@ __device__ void consume(const TileParams& p, StreamMemory& memory, const TileRan
 #pragma unroll
         for (int t = 0; t < kTiles; ++t) {
             if (t >= p.num_token_tiles) continue;
-            sum_over_group(memory, shape, me, sums[t], [&](auto sum_at) {
+            sum_over_group(memory, me, sums[t], [&](auto sum_at) {
                 write_outputs<F, kIsGated>(p, me, tile, t * 8, sum_at);
             });
         }
@@ -203,7 +204,7 @@ TilePlan plan_for(const DeviceLimits& limits, const TileParams& call, int32_t gr
     plan.grid = std::min(limits.num_sms, blocks);
     plan.shared_bytes = kStreamMemoryBytes + int64_t{p.shape.num_stages} * p.shape.stage_bytes;
     // A copy costs as much as this many bytes, however short it is.
-    constexpr int64_t kCopyBytes = 128;
+    constexpr int64_t kCopyBytes = 400;
     const int64_t chunk_cost =
         int64_t{groups} * kTileRows * (chunk_bytes + kCopyBytes) + p.chunk_operand_bytes();
     plan.cost = ceil_div(blocks, plan.grid) * p.shape.num_chunks * chunk_cost;
@@ -216,7 +217,7 @@ TilePlan plan_tile(const DeviceLimits& limits, const TileParams& call) {
     for (const int32_t groups : {8, 4, 2}) {
         for (int32_t chunk_bytes = kLongestChunkBytes; chunk_bytes >= 128; chunk_bytes /= 2) {
             const TilePlan plan = plan_for(limits, call, groups, chunk_bytes);
-            if (plan.shape.num_stages < 3) continue;
+            if (plan.shape.num_stages < 2) continue;
             if (best.grid == 0 || plan.cost < best.cost) best = plan;
         }
     }
@@ -253,7 +254,7 @@ Status launch_tile(const GemmCall& call, CudaStream stream) {
     K3POD_ASSIGN(const DeviceLimits limits, current_device_limits());
     const TilePlan plan = plan_tile(limits, p);
     K3POD_TRY(require(plan.grid > 0, "gemm", "shared memory of a block", limits.shared_bytes,
-                      "enough for three stages"));
+                      "enough for two stages"));
     p.shape = plan.shape;
     p.column_bytes = operand_column_bytes(F::kUnits, p.shape.chunk_bytes);
     K3POD_TRY(launch_split<F>(p, stream));

@@ -269,7 +269,8 @@ TEST_F(GroupedExperts, give_a_row_bits_that_do_not_depend_on_the_others) {
     constexpr int32_t kLatent = 256;
     Experts experts(kLatent);
     for (int e = 0; e < 10; ++e) experts.add(e % 2 == 0 ? kMxfp4 : kNvfp4, {160}, random);
-    Runner small(experts.table(), 8, 32), large(experts.table(), 64, 300);
+    const kernels::ExpertTable table = experts.table();
+    Runner small(table, 8, 32), large(table, 64, 300);
     const Frame frame = random_frame(8, 4, 10, random);
     const auto z = random_latents(8, kLatent);
     const std::vector<float> together = small.run(frame, z, stream());
