@@ -61,7 +61,8 @@ std::optional<StreamPlan> plan_stream(const DeviceLimits& limits, int64_t num_ti
             static_cast<int32_t>(std::min<int64_t>(kMaxStages, ring_bytes / shape.stage_bytes));
         if (shape.num_stages > shape.num_groups) break;
     }
-    if (shape.num_stages <= 1) return std::nullopt;
+    // With fewer, a group could take the phase before last of its slot for the one it waits for.
+    if (shape.num_stages < std::max(2, shape.num_groups)) return std::nullopt;
     plan.shared_bytes = before_ring + int64_t{shape.num_stages} * shape.stage_bytes;
     return plan;
 }
