@@ -117,7 +117,7 @@ TEST_F(ElementwiseKernels, combine_adds_the_parts_in_order_and_norms_the_sum) {
     const auto some = random.normals(2 * kLatent);
     std::vector<Bf16> some_bf16(some.size());
     ops::to_bf16(some, some_bf16);
-    const std::vector<uint16_t> rows{3, 1};
+    const std::vector<uint16_t> rows{1, 3};
     const auto weight = random.normals(kLatent);
 
     const ops::PartialRows parts[] = {{.f32 = whole}, {.bf16 = some_bf16, .rows = rows}};
