@@ -260,7 +260,9 @@ int run_command(int argc, char** argv) {
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
-        return app.exit(error) == 0 ? 0 : kExitUsage;
+        if (app.exit(error) == 0) return 0;
+        // There 2 says that the model does not fit, which a misspelt flag must not say.
+        return *plan ? kExitFailed : kExitUsage;
     }
     if (*station) return with_pod(arguments.pod, arguments.print_config, run_station);
     if (*expert) {

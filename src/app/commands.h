@@ -1,6 +1,6 @@
 #pragma once
 // The subcommands of the one binary. Each returns the process's exit status: 0 done, 1 failed with
-// a sentence on stderr, 2 wrong usage.
+// a sentence on stderr, 2 wrong usage (1 of `plan`, whose 2 is: does not fit).
 
 #include <cstdint>
 #include <string>

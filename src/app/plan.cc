@@ -1,14 +1,12 @@
 // `k3pod plan`: can the pod hold the model, who holds what, and how fast that is.
 
-#include <fmt/format.h>
-
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
-#include <fstream>
+#include <string>
+#include <vector>
 
 #include "commands.h"
 #include "k3pod/base/text.h"
+#include "output_files.h"
 #include "plan_report.h"
 
 namespace k3pod {
@@ -27,23 +25,21 @@ void apply(const PlanOptions& options, PodConfig& pod) {
     for (const std::string& trace : options.traces) placement.traces.emplace_back(trace);
 }
 
-Status write_file(const std::string& path, const std::string& text) {
-    if (path.empty()) return Status::ok();
-    errno = 0;
-    std::ofstream out(path, std::ios::binary | std::ios::trunc);
-    out << text;
-    out.close();
-    if (out) return Status::ok();
-    return invalid_argument(fmt::format("cannot write {}: {}", path, std::strerror(errno)));
+// Traces of the pod file among them: `apply` has put all of them there.
+Status check_files(const PodConfig& pod, const PlanOptions& options) {
+    std::vector<NamedFile> inputs = {{"--pod", pod.file.string()}, {"--config", options.config}};
+    for (const auto& trace : pod.placement.traces) inputs.push_back({"a trace", trace.string()});
+    return check_outputs({{"--out", options.out}, {"--svg", options.svg}}, inputs);
 }
 
 Result<int> plan_and_print(PodConfig pod, const PlanOptions& options) {
     apply(options, pod);
+    K3POD_TRY(check_files(pod, options));
     K3POD_ASSIGN(const PlanModel model, read_plan_model(pod, options.config, options.checkpoint));
     K3POD_ASSIGN(const PodPlan plan, plan_pod(pod, model));
     K3POD_ASSIGN(const PlanReport report, make_plan_report(pod, model, plan));
-    if (plan.placement) K3POD_TRY(write_file(options.out, to_json(*plan.placement)));
-    if (!options.svg.empty()) K3POD_TRY(write_file(options.svg, plan_svg(report)));
+    if (plan.placement) K3POD_TRY(write_output(options.out, to_json(*plan.placement)));
+    if (!options.svg.empty()) K3POD_TRY(write_output(options.svg, plan_svg(report)));
     const std::string text = options.json ? plan_json(report) : plan_text(report);
     std::fputs(text.c_str(), stdout);
     return plan.placement ? kDone : kDoesNotFit;

@@ -1,13 +1,11 @@
 // k3pod predict: tokens per second of a pod with a placement, from constants.
 
-#include <fmt/format.h>
-
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
-#include <fstream>
+#include <string>
+#include <vector>
 
 #include "commands.h"
+#include "output_files.h"
 #include "predict_report.h"
 
 namespace k3pod {
@@ -41,24 +39,27 @@ double bound_of_servers(const PredictSetup& setup) {
                                  bandwidth / num_servers);
 }
 
-Status write_text_file(const std::string& path, const std::string& text) {
-    std::ofstream out(path, std::ios::binary | std::ios::trunc);
-    out << text;
-    out.close();
-    if (out) return Status::ok();
-    return invalid_argument(fmt::format("cannot write {}: {}", path, std::strerror(errno)));
+Status check_files(const PodConfig& pod, const PredictOptions& options) {
+    std::vector<NamedFile> inputs = {{"--pod", pod.file.string()},
+                                     {"--placement", options.placement},
+                                     {"--config", options.config},
+                                     {"--constants", options.constants}};
+    for (const std::string& trace : options.traces) inputs.push_back({"a trace", trace});
+    for (const auto& trace : pod.placement.traces) inputs.push_back({"a trace", trace.string()});
+    return check_outputs({{"--svg", options.svg}}, inputs);
 }
 
 }  // namespace
 
 Status run_predict(const PodConfig& pod, const PredictOptions& options) {
+    K3POD_TRY(check_files(pod, options));
     K3POD_ASSIGN(const PredictSetup setup, read_predict_setup(pod, options));
     const Workload workload = workload_of(options, pod);
     K3POD_ASSIGN(Prediction prediction, predict(setup.input(), workload));
     K3POD_ASSIGN(std::vector<Purchase> purchases, predict_purchases(setup.input(), workload));
     const PredictReport report{setup, std::move(prediction), std::move(purchases),
                                bound_of_servers(setup)};
-    if (!options.svg.empty()) K3POD_TRY(write_text_file(options.svg, predict_svg(report)));
+    if (!options.svg.empty()) K3POD_TRY(write_output(options.svg, predict_svg(report)));
     const std::string text = options.json ? predict_json(report) : predict_text(report);
     std::fputs(text.c_str(), stdout);
     return Status::ok();

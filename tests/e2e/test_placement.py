@@ -190,6 +190,28 @@ class WrongInputs(unittest.TestCase):
             self.assertEqual(done.returncode, 1)
             self.assertIn("num_layers: found 1, the model has 8", done.stderr)
 
+    def test_an_output_that_would_replace_another_file(self):
+        with Pod(experts=1, budget="16 MiB") as pod:
+            before = pod.file.read_bytes()
+            link, both = pod.dir / "link", pod.dir / "both"
+            link.symlink_to(pod.file)
+            for arguments, named in [(("--out", pod.file), "--out"), (("--svg", link), "--svg"),
+                                     (("--out", both, "--svg", pod.dir / "." / "both"), "--svg")]:
+                done = plan(pod, *arguments)
+                self.assertEqual(done.returncode, 1, done.stdout)
+                self.assertIn("which it would replace; give it a name of its own", done.stderr)
+                self.assertIn(f"k3pod: {named} ", done.stderr)
+            self.assertEqual(pod.file.read_bytes(), before)
+            self.assertFalse(both.exists())
+            done = k3pod("predict", "--pod", pod.file, "--placement", both, "--svg", both)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("is the file of --placement", done.stderr)
+
+    def test_a_wrong_flag_is_not_taken_for_a_model_that_does_not_fit(self):
+        for arguments in [("--batch", 0), ("--mode", "x"), ("--nonsense",)]:
+            done = k3pod("plan", "--pod", ROOT / "configs" / "tiny.toml", *arguments)
+            self.assertEqual(done.returncode, 1, done.stderr)
+
 
 if __name__ == "__main__":
     unittest.main()
