@@ -130,6 +130,13 @@ CLI::App* add_inspect(CLI::App& app, Arguments& arguments) {
     return command;
 }
 
+// An empty name, as of an unset shell variable, must not silently write nothing.
+void add_output_option(CLI::App& command, const char* name, std::string& path, const char* help) {
+    command.add_option(name, path, help)->type_name("FILE")->check([](const std::string& file) {
+        return std::string(file.empty() ? "is empty; name the file to write" : "");
+    });
+}
+
 void add_workload_options(CLI::App& command, PredictOptions& options) {
     command.add_option("--batch", options.batch, "Sequences that decode at once")->default_val(1);
     command.add_option("--context", options.context, "Tokens that each sequence has behind it")
@@ -172,7 +179,7 @@ CLI::App* add_predict(CLI::App& app, Arguments& arguments) {
         ->check(CLI::IsMember({"mxfp4", "nvfp4"}));
     add_workload_options(*command, options);
     command->add_flag("--json", options.json, "Print JSON instead of text");
-    command->add_option("--svg", options.svg, "Draw one step into this file")->type_name("FILE");
+    add_output_option(*command, "--svg", options.svg, "Draw one step into this file");
     command->footer(
         "Measures nothing: the time of a step follows from the constants, the pod file and the "
         "placement\n"
@@ -215,10 +222,10 @@ CLI::App* add_plan(CLI::App& app, Arguments& arguments) {
         ->check(CLI::IsMember({"nvfp4", "mxfp4"}));
     command->add_option("--batch", options.batch_tokens, "Instead of [placement] batch_tokens")
         ->check(CLI::Range(1, 65535));
-    command->add_option("--out", options.out, "Write the placement here")->type_name("FILE");
+    add_output_option(*command, "--out", options.out, "Write the placement here");
     command->add_flag("--json", options.json, "Print JSON instead of text");
-    command->add_option("--svg", options.svg, "Draw memory and time of every holder into this file")
-        ->type_name("FILE");
+    add_output_option(*command, "--svg", options.svg,
+                      "Draw memory and time of every holder into this file");
     command->footer(
         "Reads no tensor and reaches no machine. Exit 0: it fits; 2: it does not, and the report "
         "says by how\n"

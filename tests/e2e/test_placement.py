@@ -208,7 +208,7 @@ class WrongInputs(unittest.TestCase):
             self.assertIn("is the file of --placement", done.stderr)
 
     def test_a_wrong_flag_is_not_taken_for_a_model_that_does_not_fit(self):
-        for arguments in [("--batch", 0), ("--mode", "x"), ("--nonsense",)]:
+        for arguments in [("--batch", 0), ("--mode", "x"), ("--nonsense",), ("--out", ""), ("--svg", "")]:
             done = k3pod("plan", "--pod", ROOT / "configs" / "tiny.toml", *arguments)
             self.assertEqual(done.returncode, 1, done.stderr)
 
