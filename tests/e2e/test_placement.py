@@ -207,6 +207,13 @@ class WrongInputs(unittest.TestCase):
             self.assertEqual(done.returncode, 1)
             self.assertIn("is the file of --placement", done.stderr)
 
+    def test_a_report_that_cannot_be_written_is_a_failure(self):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([str(BINARY), "plan", "--pod", str(ROOT / "configs" / "tiny.toml"), "--json"],
+                                  stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("cannot write all of the output", done.stderr)
+
     def test_a_wrong_flag_is_not_taken_for_a_model_that_does_not_fit(self):
         for arguments in [("--batch", 0), ("--mode", "x"), ("--nonsense",), ("--out", ""), ("--svg", "")]:
             done = k3pod("plan", "--pod", ROOT / "configs" / "tiny.toml", *arguments)
