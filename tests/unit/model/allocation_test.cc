@@ -26,16 +26,17 @@ void* operator new(std::size_t bytes) {
 void* operator new(std::size_t bytes, std::align_val_t a) {
     return counted(bytes, static_cast<std::size_t>(a));
 }
-void operator delete(void* p) noexcept {
+// Inlined where operator new is not, they would look like a mistake to g++.
+[[gnu::noinline]] void operator delete(void* p) noexcept {
     std::free(p);
 }
-void operator delete(void* p, std::size_t) noexcept {
+[[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept {
     std::free(p);
 }
-void operator delete(void* p, std::align_val_t) noexcept {
+[[gnu::noinline]] void operator delete(void* p, std::align_val_t) noexcept {
     std::free(p);
 }
-void operator delete(void* p, std::size_t, std::align_val_t) noexcept {
+[[gnu::noinline]] void operator delete(void* p, std::size_t, std::align_val_t) noexcept {
     std::free(p);
 }
 
