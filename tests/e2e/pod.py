@@ -12,6 +12,7 @@ import http.client
 import json
 import os
 import pathlib
+import random
 import shutil
 import signal
 import socket
@@ -38,14 +39,18 @@ TIME_FACTOR = time_factor()
 
 
 def free_ports(count):
-    """Distinct free ports; all are held open until all are known."""
-    with contextlib.ExitStack() as stack:
-        ports = []
-        for _ in range(count):
-            sock = stack.enter_context(socket.socket())
-            sock.bind(("127.0.0.1", 0))
-            ports.append(sock.getsockname()[1])
-        return ports
+    """Distinct free ports below those that the system gives to outgoing connections, which could take one
+    between here and the node that listens on it; all are held until all are known."""
+    ports = []
+    with contextlib.ExitStack() as held:
+        for port in random.sample(range(15000, 32000), 1000):
+            sock = held.enter_context(socket.socket())
+            with contextlib.suppress(OSError):
+                sock.bind(("127.0.0.1", port))
+                ports.append(port)
+            if len(ports) == count:
+                return ports
+    raise AssertionError(f"{len(ports)} of {count} ports are free between 15000 and 32000")
 
 
 def wait_for(condition, timeout, what):

@@ -102,7 +102,7 @@ class QueueLimit(PodCase):
     def test_more_choices_than_ever_fit_are_400(self):
         error = self.refused({"prompt": "a", "n": 5, "max_tokens": 1}, "/v1/completions")
         self.assertEqual(error["param"], "n")
-        self.assertIn("4 requests", error["message"])
+        self.assertIn("5 choices are asked for, but one request may have 4 here", error["message"])
         self.assertEqual(len(self.complete(["a", "b"], n=2, max_tokens=1)["choices"]), 4)
         self.pod.wait_idle()
 
