@@ -105,6 +105,17 @@ Result<Popularity> read_popularity(const PodConfig& pod, const std::vector<std::
                          config.num_experts, config.top_k);
 }
 
+// A what-if placement is predicted all the same, but not without this word.
+Result<std::string> find_overfull(const PodConfig& pod, const PlanModel& model,
+                                  const PredictOptions& options, const Placement& placement) {
+    PodConfig counted = pod;
+    counted.placement.pack = options.pack == "nvfp4" ? PackChoice::kNvfp4 : PackChoice::kMxfp4;
+    K3POD_ASSIGN(const std::vector<MemoryPlan> memories, plan_memories(pod, model));
+    const Status fits =
+        check_placement(placement, placement_shape(counted, model), budgets_of(memories));
+    return fits.is_ok() ? std::string() : fits.message();
+}
+
 }  // namespace
 
 Result<PredictSetup> read_predict_setup(const PodConfig& pod, const PredictOptions& options) {
@@ -128,6 +139,7 @@ Result<PredictSetup> read_predict_setup(const PodConfig& pod, const PredictOptio
         setup.holders.push_back(std::move(holder));
     }
     K3POD_ASSIGN(setup.popularity, read_popularity(pod, options.traces, config));
+    K3POD_ASSIGN(setup.overfull, find_overfull(pod, model, options, setup.placement));
     const Release format = options.pack == "nvfp4" ? Release::kNvfp4 : Release::kMxfp4;
     setup.model = predict_model(pod, config, format);
     const double embedding = double{kBf16Bytes} * config.vocab * config.hidden;

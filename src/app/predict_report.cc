@@ -143,6 +143,10 @@ std::string predict_text(const PredictReport& report) {
             report.tensor_parallel_tokens_per_s);
     }
     if (!report.purchases.empty()) text += "\n" + purchase_table(report);
+    if (!report.setup.overfull.empty()) {
+        text += fmt::format("\nPROBLEM: {}; this pod cannot run the placement\n",
+                            report.setup.overfull);
+    }
     const std::string findings = fabric_text(report.setup.fabric);
     if (!findings.empty()) text += "\n" + findings;
     return text;
@@ -175,6 +179,7 @@ std::string predict_json(const PredictReport& report) {
         {"prefill", {{"tokens_per_s", p.prefill_tokens_per_s}, {"step", step_json(p.prefill)}}},
         {"tensor_parallel_bound_tokens_per_s", report.tensor_parallel_tokens_per_s},
         {"purchases", std::move(purchases)},
+        {"overfull", report.setup.overfull},
         {"fabric", fabric_json(report.setup.fabric)},
         {"constants", constants_json(report.setup.constants)}};
     return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";

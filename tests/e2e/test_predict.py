@@ -102,6 +102,9 @@ class Predict(unittest.TestCase):
         self.assertEqual(purchases[-1], "32 GiB more of station.hbm")
         text = self.predict(*arguments, pod=ROOT / "configs" / "k3-pod.toml").stdout
         self.assertIn("oversubscribed 2:1", text)
+        # Even eighths are more than a Spark has room for.
+        self.assertIn("spark-1 is to hold 119461773312 bytes of experts, its budget is", found["overfull"])
+        self.assertIn("PROBLEM: " + found["overfull"], text)
         self.assertIn("tokens/s; a step takes", text)
 
     def test_the_picture_is_a_picture(self):
