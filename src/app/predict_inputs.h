@@ -21,7 +21,7 @@ struct PredictSetup {
     Popularity popularity;
     PredictConstants constants;
     FabricReport fabric;
-    std::string overfull;  // the holder that has no room for its part; empty when all have
+    std::string overfull;      // the holder that has no room for its part; empty when all have
     double station_bytes = 0;  // of weights that a token meets outside the experts
 
     PredictInput input() const { return {model, placement, holders, popularity, constants}; }
