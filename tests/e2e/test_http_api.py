@@ -1,5 +1,6 @@
 """Routes, methods, errors, and bodies of every size and shape: nothing is answered but 200, 4xx and sense."""
 
+import copy
 import http.client
 import json
 import os
@@ -302,9 +303,9 @@ def mutate(rng, value):
         elif action < 0.25 and isinstance(place, dict):
             place[rng.choice(["", "x", "role", "content", "\ud800"])] = place.pop(path[-1])
         elif action < 0.35 and isinstance(place, list):
-            place += place
+            place += copy.deepcopy(place)
         else:
-            place[path[-1]] = rng.choice(VALUES)
+            place[path[-1]] = copy.deepcopy(rng.choice(VALUES))
         if not value:
             break
     return value
