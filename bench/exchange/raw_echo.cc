@@ -4,9 +4,9 @@
 #include <cstring>
 #include <memory>
 
-#include "bench/exchange/or_exit.h"
 #include "bench/support/cores.h"
 #include "bench/support/forked.h"
+#include "bench/support/or_exit.h"
 #include "k3pod/wire/codec.h"
 
 namespace k3pod::bench {

@@ -2,9 +2,9 @@
 
 #include <memory>
 
-#include "bench/exchange/or_exit.h"
 #include "bench/exchange/row_exchange.h"
 #include "bench/support/forked.h"
+#include "bench/support/or_exit.h"
 #include "k3pod/base/log.h"
 
 namespace k3pod::bench {

@@ -3,7 +3,7 @@
 #include <chrono>
 #include <numeric>
 
-#include "bench/exchange/or_exit.h"
+#include "bench/support/or_exit.h"
 
 namespace k3pod::bench {
 namespace {

@@ -4,11 +4,11 @@
 
 #include <fmt/core.h>
 
-#include <cstdlib>
 #include <vector>
 
 #include "bench/support/gpu_memory.h"
 #include "bench/support/gpu_read_rate.h"
+#include "bench/support/or_exit.h"
 #include "bench/support/report.h"
 #include "k3pod/kernels/experts.h"
 
@@ -22,22 +22,6 @@ constexpr int32_t kLatent = 3584;
 constexpr int32_t kExperts = 16;
 constexpr int32_t kMaxRows = 8;
 
-template <class T>
-T or_exit(Result<T> result) {
-    if (result) return std::move(result).value();
-    fmt::print(stderr, "bench_expert: {}\n", result.status().to_string());
-    std::exit(1);
-}
-void or_exit(const Status& status) {
-    if (status) return;
-    fmt::print(stderr, "bench_expert: {}\n", status.to_string());
-    std::exit(1);
-}
-
-int64_t aligned(int64_t bytes) {
-    return (bytes + 255) / 256 * 256;
-}
-
 // As many layers of 16 shards as fit, all bytes in one buffer, the scales of a shard behind it.
 class Layers {
   public:
@@ -45,7 +29,7 @@ class Layers {
         const int64_t up = matrix_data_bytes(format, width, kLatent);
         const int64_t up_scales = matrix_scale_bytes(format, width, kLatent);
         shard_bytes_ = 3 * (aligned(up) + aligned(up_scales));
-        memory_ = or_exit(DeviceBuffer::create(count() * int64_t{kExperts} * shard_bytes_));
+        memory_ = value_or_exit(DeviceBuffer::create(count() * int64_t{kExperts} * shard_bytes_));
         std::vector<kernels::ExpertShard> shards;
         std::vector<int32_t> first;
         for (int64_t i = 0; i < int64_t{count()} * kExperts; ++i) {
@@ -53,8 +37,8 @@ class Layers {
             shards.push_back(make_shard(memory_.data() + i * shard_bytes_, up, up_scales));
         }
         first.push_back(static_cast<int32_t>(shards.size()));
-        shards_ = put(shards);
-        first_ = put(first);
+        shards_ = on_gpu(shards);
+        first_ = on_gpu(first);
     }
 
     int32_t count() const {
@@ -71,14 +55,6 @@ class Layers {
                 .max_shards_per_expert = 1};
     }
 
-    template <class T>
-    static DeviceBuffer put(const std::vector<T>& values) {
-        const auto bytes = static_cast<int64_t>(values.size() * sizeof(T));
-        DeviceBuffer buffer = or_exit(DeviceBuffer::create(bytes));
-        or_exit(copy_to_device(buffer.data(), values.data(), bytes));
-        return buffer;
-    }
-
   private:
     kernels::ExpertShard make_shard(std::byte* at, int64_t data_bytes, int64_t scale_bytes) {
         kernels::ExpertShard shard;
@@ -86,10 +62,10 @@ class Layers {
         shard.format = format_;
         const WordPattern scales = format_ == kMxfp4 ? kE8m0Scales : kE4m3Scales;
         for (kernels::ExpertMatrix* m : {&shard.w1, &shard.w3, &shard.w2}) {
-            or_exit(fill_words(at, data_bytes, kRandomBytes, nullptr));
+            ok_or_exit(fill_words(at, data_bytes, kRandomBytes, nullptr));
             m->data = at;
             at += aligned(data_bytes);
-            or_exit(fill_words(at, scale_bytes, scales, nullptr));
+            ok_or_exit(fill_words(at, scale_bytes, scales, nullptr));
             m->scales = at;
             at += aligned(scale_bytes);
             m->global_scale = 1.0f / 64;
@@ -112,12 +88,12 @@ struct Frame {
         }
         std::vector<int32_t> numbers = {rows, static_cast<int32_t>(picks.size())};
         for (int32_t layer = 0; layer < num_layers; ++layer) numbers.push_back(layer);
-        entries = Layers::put(picks);
-        counts = Layers::put(numbers);
-        latents = or_exit(DeviceBuffer::create(kMaxRows * kLatent * 2));
-        or_exit(
+        entries = on_gpu(picks);
+        counts = on_gpu(numbers);
+        latents = value_or_exit(DeviceBuffer::create(kMaxRows * kLatent * 2));
+        ok_or_exit(
             fill_words(latents.data(), latents.size_bytes(), {0x807f807fu, 0x3f003f00u}, nullptr));
-        out = or_exit(DeviceBuffer::create(kMaxRows * kLatent * 4));
+        out = value_or_exit(DeviceBuffer::create(kMaxRows * kLatent * 4));
     }
     DeviceBuffer entries, counts, latents, out;
 };
@@ -127,12 +103,13 @@ void run_case(const Layers& layers, const nlohmann::ordered_json& about, int32_t
     const Frame frame(rows, layers.count());
     const int64_t workspace_bytes =
         kernels::grouped_experts_workspace_bytes(layers.table(), kMaxRows, kMaxRows * kExperts);
-    const DeviceBuffer workspace = or_exit(DeviceBuffer::create(workspace_bytes));
-    or_exit(fill_device(workspace.data(), 0, workspace_bytes));
-    const double read_us = or_exit(time_of_launch(layers.count(), [&](int32_t i, CudaStream s) {
-        return read_once(layers.layer(i), layers.frame_bytes(), s);
-    }));
-    const double us = or_exit(time_of_launch(layers.count(), [&](int32_t i, CudaStream s) {
+    const DeviceBuffer workspace = value_or_exit(DeviceBuffer::create(workspace_bytes));
+    ok_or_exit(fill_device(workspace.data(), 0, workspace_bytes));
+    const double read_us =
+        value_or_exit(time_of_launch(layers.count(), [&](int32_t i, CudaStream s) {
+            return read_once(layers.layer(i), layers.frame_bytes(), s);
+        }));
+    const double us = value_or_exit(time_of_launch(layers.count(), [&](int32_t i, CudaStream s) {
         return kernels::grouped_experts({.table = layers.table(),
                                          .max_rows = kMaxRows,
                                          .max_entries = kMaxRows * kExperts,
@@ -165,8 +142,8 @@ void run_case(const Layers& layers, const nlohmann::ordered_json& about, int32_t
 
 int main() {
     using namespace k3pod::bench;
-    or_exit(k3pod::use_cuda_device(0));
-    const double read_rate = or_exit(gpu_read_rate());
+    ok_or_exit(k3pod::use_cuda_device(0));
+    const double read_rate = value_or_exit(gpu_read_rate());
     for (const k3pod::WeightFormat format : {kMxfp4, kNvfp4}) {
         for (const int32_t width : {3072, 384}) {
             const Layers layers(format, width);

@@ -4,13 +4,13 @@
 
 #include <fmt/core.h>
 
-#include <cstdlib>
 #include <functional>
 #include <numeric>
 #include <vector>
 
 #include "bench/support/gpu_memory.h"
 #include "bench/support/gpu_read_rate.h"
+#include "bench/support/or_exit.h"
 #include "bench/support/report.h"
 #include "k3pod/kernels/attn_res.h"
 #include "k3pod/kernels/kda.h"
@@ -31,42 +31,22 @@ constexpr int64_t kRotatedBytes = int64_t{6} << 30;
 constexpr int32_t kMaxLaunches = 200;
 constexpr int32_t kPrefillTokens = 2048;
 
-template <class T>
-T or_exit(Result<T> result) {
-    if (result) return std::move(result).value();
-    fmt::print(stderr, "bench_attention: {}\n", result.status().to_string());
-    std::exit(1);
-}
-void or_exit(const Status& status) {
-    if (status) return;
-    fmt::print(stderr, "bench_attention: {}\n", status.to_string());
-    std::exit(1);
-}
-
 // Memory full of small floats, and device arrays of indices that live as long as the program.
 struct Memory {
     DeviceBuffer rotated = filled(kRotatedBytes, kFp32Scales);
     DeviceBuffer cache = filled(int64_t{4} << 30, kBf16Weights);
     DeviceBuffer rows = filled(int64_t{2} << 30, kFp32Scales);  // inputs, weights, outputs
     DeviceBuffer workspace = filled(int64_t{2} << 30, kRandomBytes);
-    double read_rate = or_exit(gpu_read_rate());
+    double read_rate = value_or_exit(gpu_read_rate());
 
     static DeviceBuffer filled(int64_t bytes, const WordPattern& pattern) {
-        DeviceBuffer buffer = or_exit(DeviceBuffer::create(bytes));
-        or_exit(fill_words(buffer.data(), bytes, pattern, nullptr));
+        DeviceBuffer buffer = value_or_exit(DeviceBuffer::create(bytes));
+        ok_or_exit(fill_words(buffer.data(), bytes, pattern, nullptr));
         return buffer;
     }
     // Floats from `mfloats` million on.
     float* at(int64_t mfloats) const { return rows.as<float>() + mfloats * 1000 * 1024; }
 };
-
-template <class T>
-DeviceBuffer on_gpu(const std::vector<T>& values) {
-    const auto bytes = static_cast<int64_t>(values.size() * sizeof(T));
-    DeviceBuffer buffer = or_exit(DeviceBuffer::create(bytes));
-    or_exit(copy_to_device(buffer.data(), values.data(), bytes));
-    return buffer;
-}
 
 struct Case {
     std::string name;
@@ -77,7 +57,7 @@ struct Case {
 };
 
 void run(const Case& c, const Memory& memory) {
-    const double us = or_exit(time_of_launch(c.launches, c.launch));
+    const double us = value_or_exit(time_of_launch(c.launches, c.launch));
     auto line = report_header("kernels");
     line["case"] = c.name;
     line["rows"] = c.rows;
@@ -322,7 +302,7 @@ void run_sample(const Memory& memory) {
 
 int main() {
     using namespace k3pod::bench;
-    or_exit(k3pod::use_cuda_device(0));
+    ok_or_exit(k3pod::use_cuda_device(0));
     const Memory memory;
     run_small(memory);
     run_kda(memory);

@@ -4,11 +4,11 @@
 
 #include <fmt/core.h>
 
-#include <cstdlib>
 #include <vector>
 
 #include "bench/support/gpu_memory.h"
 #include "bench/support/gpu_read_rate.h"
+#include "bench/support/or_exit.h"
 #include "bench/support/report.h"
 #include "k3pod/kernels/gemm.h"
 
@@ -20,18 +20,6 @@ using enum WeightFormat;
 constexpr int64_t kRotatedBytes = int64_t{6} << 30;
 constexpr int32_t kMaxTokens = 64;
 constexpr int32_t kMaxLaunches = 400;
-
-template <class T>
-T or_exit(Result<T> result) {
-    if (result) return std::move(result).value();
-    fmt::print(stderr, "bench_gemm: {}\n", result.status().to_string());
-    std::exit(1);
-}
-void or_exit(const Status& status) {
-    if (status) return;
-    fmt::print(stderr, "bench_gemm: {}\n", status.to_string());
-    std::exit(1);
-}
 
 struct Case {
     const char* name;
@@ -54,10 +42,6 @@ const std::vector<Case> kCases = {
     {"dense down", kBf16, 33792, {7168}},
     {"lm_head", kBf16, 7168, {163840}},
 };
-
-int64_t aligned(int64_t bytes) {
-    return (bytes + 255) / 256 * 256;
-}
 
 WordPattern pattern_of(WeightFormat format) {
     return format == kBf16 ? kBf16Weights : kFp8Weights;
@@ -97,11 +81,11 @@ class Copies {
 };
 
 struct Memory {
-    DeviceBuffer weights = or_exit(DeviceBuffer::create(kRotatedBytes));
-    DeviceBuffer scales = or_exit(DeviceBuffer::create(int64_t{64} << 20));
-    DeviceBuffer x = or_exit(DeviceBuffer::create(int64_t{kMaxTokens} * 33792 * 4));
-    DeviceBuffer y = or_exit(DeviceBuffer::create(int64_t{kMaxTokens} * 163840 * 4));
-    DeviceBuffer workspace = or_exit(DeviceBuffer::create(int64_t{32} << 20));
+    DeviceBuffer weights = value_or_exit(DeviceBuffer::create(kRotatedBytes));
+    DeviceBuffer scales = value_or_exit(DeviceBuffer::create(int64_t{64} << 20));
+    DeviceBuffer x = value_or_exit(DeviceBuffer::create(int64_t{kMaxTokens} * 33792 * 4));
+    DeviceBuffer y = value_or_exit(DeviceBuffer::create(int64_t{kMaxTokens} * 163840 * 4));
+    DeviceBuffer workspace = value_or_exit(DeviceBuffer::create(int64_t{32} << 20));
 };
 
 Status launch_case(const Case& c, const Memory& memory, const std::vector<MatrixView>& views,
@@ -130,14 +114,16 @@ Status launch_case(const Case& c, const Memory& memory, const std::vector<Matrix
 
 void run_case(const Case& c, const Memory& memory, double read_rate) {
     const Copies copies(c, memory.weights.data(), memory.scales.data());
-    or_exit(fill_words(memory.weights.data(), kRotatedBytes, pattern_of(c.format), nullptr));
-    const double read_us = or_exit(time_of_launch(copies.count(), [&](int32_t i, CudaStream s) {
-        return read_once(copies.data(i), copies.bytes() / 16 * 16, s);
-    }));
-    for (const int32_t tokens : {1, 2, 4, 8, 16, 64}) {
-        const double us = or_exit(time_of_launch(copies.count(), [&](int32_t i, CudaStream s) {
-            return launch_case(c, memory, copies.views(i), tokens, s);
+    ok_or_exit(fill_words(memory.weights.data(), kRotatedBytes, pattern_of(c.format), nullptr));
+    const double read_us =
+        value_or_exit(time_of_launch(copies.count(), [&](int32_t i, CudaStream s) {
+            return read_once(copies.data(i), copies.bytes() / 16 * 16, s);
         }));
+    for (const int32_t tokens : {1, 2, 4, 8, 16, 64}) {
+        const double us =
+            value_or_exit(time_of_launch(copies.count(), [&](int32_t i, CudaStream s) {
+                return launch_case(c, memory, copies.views(i), tokens, s);
+            }));
         const auto bytes = static_cast<double>(copies.bytes());
         auto line = report_header("kernels");
         line["case"] = c.name;
@@ -158,11 +144,11 @@ void run_case(const Case& c, const Memory& memory, double read_rate) {
 
 int main() {
     using namespace k3pod::bench;
-    or_exit(k3pod::use_cuda_device(0));
+    ok_or_exit(k3pod::use_cuda_device(0));
     const Memory memory;
-    or_exit(fill_words(memory.scales.data(), memory.scales.size_bytes(), kFp32Scales, nullptr));
-    or_exit(fill_words(memory.x.data(), memory.x.size_bytes(), kFp32Scales, nullptr));
-    const double read_rate = or_exit(gpu_read_rate());
+    ok_or_exit(fill_words(memory.scales.data(), memory.scales.size_bytes(), kFp32Scales, nullptr));
+    ok_or_exit(fill_words(memory.x.data(), memory.x.size_bytes(), kFp32Scales, nullptr));
+    const double read_rate = value_or_exit(gpu_read_rate());
     for (const Case& c : kCases) run_case(c, memory, read_rate);
     return 0;
 }

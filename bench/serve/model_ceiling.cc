@@ -2,11 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
-#include <cstdlib>
 #include <memory>
 #include <vector>
 
+#include "bench/support/or_exit.h"
 #include "tests/support/tiny_model.h"
 
 namespace k3pod::bench {
@@ -23,12 +22,6 @@ class NoExperts final : public ExpertPort {
         return Status::ok();
     }
 };
-
-void ok_or_exit(const Status& status) {
-    if (status.is_ok()) return;
-    std::fprintf(stderr, "%s\n", status.message().c_str());
-    std::exit(1);
-}
 
 double tokens_per_s(testing::TinyModel& tiny, ExpertPort& experts, int batch, int steps) {
     const std::vector<int32_t> prompt(kPromptTokens, kId);

@@ -4,7 +4,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <vector>
 
+#include "bench/support/or_exit.h"
 #include "k3pod/base/status.h"
 #include "k3pod/device/cuda.h"
 
@@ -30,5 +32,19 @@ Status read_once(const std::byte* data, int64_t bytes, CudaStream stream);
 // one graph: the median of several replays after one that warms up.
 Result<double> time_of_launch(int32_t count,
                               const std::function<Status(int32_t, CudaStream)>& launch);
+
+// Up to where the next piece of a buffer may begin.
+inline int64_t aligned(int64_t bytes) {
+    return (bytes + 255) / 256 * 256;
+}
+
+// A copy in device memory.
+template <class T>
+DeviceBuffer on_gpu(const std::vector<T>& values) {
+    const auto bytes = static_cast<int64_t>(values.size() * sizeof(T));
+    DeviceBuffer buffer = value_or_exit(DeviceBuffer::create(bytes));
+    ok_or_exit(copy_to_device(buffer.data(), values.data(), bytes));
+    return buffer;
+}
 
 }  // namespace k3pod::bench
