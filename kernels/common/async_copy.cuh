@@ -15,8 +15,16 @@ __device__ inline uint32_t shared_address(const void* p) {
 // Starts a copy, both ends aligned to 16; zeros instead where !is_there, without reading.
 __device__ inline void copy_async(void* shared, const void* global, bool is_there) {
     const int bytes = is_there ? 16 : 0;
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)),
-                 "l"(global), "r"(bytes)
+    asm volatile(
+        "cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared_address(shared)),
+        "l"(global), "r"(bytes)
+        : "memory");
+}
+
+// The same for 4 bytes that are there.
+__device__ inline void copy_word_async(void* shared, const void* global) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(shared)),
+                 "l"(global)
                  : "memory");
 }
 

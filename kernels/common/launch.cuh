@@ -47,6 +47,25 @@ Status launch(const char* name, void (*kernel)(Params...), const LaunchShape& sh
     return cuda_status(cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...), name);
 }
 
+// How many clusters of a launch the device holds at a time: multiprocessors come in groups that a
+// cluster does not cross, so some may stay idle.
+template <class... Params>
+Result<int32_t> most_active_clusters(const char* name, void (*kernel)(Params...),
+                                     const LaunchShape& shape) {
+    cudaLaunchAttribute cluster;
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim = {shape.cluster, 1, 1};
+    cudaLaunchConfig_t config = {};
+    config.gridDim = shape.grid;
+    config.blockDim = shape.block;
+    config.dynamicSmemBytes = static_cast<size_t>(shape.shared_bytes);
+    config.attrs = &cluster;
+    config.numAttrs = 1;
+    int count = 0;
+    K3POD_TRY(cuda_status(cudaOccupancyMaxActiveClusters(&count, kernel, &config), name));
+    return count;
+}
+
 // Lets launches of `kernel` ask for up to `bytes` of dynamic shared memory.
 template <class... Params>
 Status allow_shared(const char* name, void (*kernel)(Params...), int64_t bytes) {

@@ -2,6 +2,7 @@
 // The tensor core product that every GPU from sm_80 on has.
 
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 
 #include <cstdint>
 
@@ -19,6 +20,15 @@ __device__ inline void mma_16x8x16(float (&c)[4], const uint32_t (&a)[4], const 
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
+// The same with f16 in.
+__device__ inline void mma_16x8x16_f16(float (&c)[4], const uint32_t (&a)[4],
+                                       const uint32_t (&b)[2]) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
 __device__ inline uint32_t pack_bf16x2(float low, float high) {
     const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
     return reinterpret_cast<const uint32_t&>(pair);
@@ -31,6 +41,15 @@ struct SplitBf16 {
 __device__ inline SplitBf16 split_bf16(float x) {
     const __nv_bfloat16 high = __float2bfloat16_rn(x);
     return {high, __float2bfloat16_rn(x - __bfloat162float(high))};
+}
+
+// x = high + low up to 2^-22 of x, for 2^-2 <= |x| < 2^15; up to 2^-25 below.
+struct SplitF16 {
+    __half high, low;
+};
+__device__ inline SplitF16 split_f16(float x) {
+    const __half high = __float2half_rn(x);
+    return {high, __float2half_rn(x - __half2float(high))};
 }
 
 }  // namespace k3pod::kernels

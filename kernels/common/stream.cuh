@@ -1,123 +1,50 @@
 #pragma once
-// Weights through the tensor cores at the rate of the memory, for at most eight columns of
-// activations.
+// Weights through the tensor cores at the rate of the memory, for few columns of activations.
 //
-// A block is four warps that keep a ring of shared memory full by bulk copies, and sixteen that
-// consume it. The copies never wait for anything but room, so the memory stays busy while the
-// consumers wait for their inputs, exchange sums or write. A tile is 16 rows of weights, the row
-// side of m16n8k16; the activations are the column side and stay in shared memory. Consumers form
-// up to four groups with a tile each; the warps of a group share the columns of their tile and add
-// their sums up in order at its end.
+// Every lane streams its own bytes through its own slots of shared memory: a warp takes 128 bytes
+// each of the 16 rows of a tile in one step, lane (g, t) two pieces of 16 of rows g and g + 8, by
+// asynchronous copies that run ahead. Nobody waits for another lane's bytes, so the stream knows no
+// barriers; the warps of a group meet only to add their sums up, once a tile, while the next tile's
+// bytes are on the way.
+//
+// A tile is the row side of m16n8k16; the activations are the column side and stay in shared
+// memory, as bf16 or f16 with a second part that holds what the first one rounds off. The warps of
+// a group share the columns of a tile, and so do the blocks of a cluster, each with its own columns
+// of the activations. Sums are added up in the order of blocks and warps.
 //
 // A dot product does not care in which order the columns are met. So a lane takes 16 contiguous
 // bytes of a row as they are stored, and the activations are laid out to match: see Operand.
 
+#include <cooperative_groups.h>
+
 #include <cstdint>
 
+#include "common/async_copy.cuh"
 #include "common/block.cuh"
-#include "common/bulk_copy.cuh"
 #include "common/mma.cuh"
 #include "common/stream_formats.cuh"
 #include "common/stream_shape.h"
 
 namespace k3pod::kernels {
 
-inline constexpr int kConsumers = kConsumerWarps * kWarpSize;
-inline constexpr int kStreamThreads = kConsumers + kProducerWarps * kWarpSize;
-// Steps of one warp in a chunk, when four warps share it.
-inline constexpr int kMaxWarpSteps = kMaxChunkBytes / kStepBytes / 4;
-
-// Shared memory of a block, in this order.
-struct StreamMemory {
-    uint64_t full[kMaxStages];
-    uint64_t empty[kMaxStages];
-    float sums[kConsumerWarps][4 * kWarpSize];
-    // operand, stages
-
-    __device__ std::byte* operand() { return reinterpret_cast<std::byte*>(this + 1); }
-    __device__ std::byte* stage(const StreamShape& shape, int slot) {
-        return operand() + shape.operand_bytes + slot * shape.stage_bytes;
-    }
-};
-static_assert(sizeof(StreamMemory) == kStreamMemoryBytes && kStreamMemoryBytes % 128 == 0);
-
-// Where the ring is: the count of stages passed so far, the same for the producer and all groups.
-struct RingPosition {
-    int32_t passed = 0;
-};
-
-// Before the first use, by all threads of the block. consumers_of_stage: the warps that read one.
-__device__ inline void init_ring(StreamMemory& memory, const StreamShape& shape,
-                                 int consumers_of_stage) {
-    if (threadIdx.x == 0) {
-        for (int i = 0; i < shape.num_stages; ++i) {
-            barrier_init(&memory.full[i], 1);
-            barrier_init(&memory.empty[i], static_cast<uint32_t>(consumers_of_stage));
-        }
-        barrier_init_fence();
-    }
-    __syncthreads();
-}
-
-// One stage: 16 rows of a tile, or a chunk of them. One warp; `row` is the lane's of the tile, null
-// for one that does not exist. A bulk copy takes a warp about a hundred cycles to start, so rows
-// that lie one behind the other come together: a tile has two runs of eight.
-__device__ inline void fill_stage(const StreamShape& shape, std::byte* stage, uint64_t* full,
-                                  const std::byte* row, int chunk) {
-    constexpr int kRunRows = 8;
-    const int lane = lane_idx();
-    const unsigned rows = __ballot_sync(kAllLanes, row != nullptr);
-    auto bytes = static_cast<uint32_t>(shape.chunk_size(chunk));
-    if (lane == 0) barrier_expect(full, bytes * static_cast<uint32_t>(__popc(rows)));
-    __syncwarp();
-    if (row == nullptr) return;
-    if (shape.num_chunks == 1) {
-        if (lane % kRunRows != 0) return;
-        bytes *= static_cast<uint32_t>(__popc(rows >> lane & 0xffu));
-    }
-    bulk_copy_once(stage + lane * shape.stage_stride(), row + int64_t{chunk} * shape.chunk_bytes,
-                   bytes, full);
-}
-
-// Fills the ring with `num_tiles` tiles; row_of(tile, row) is where a row of weights starts, or
-// null for one that does not exist; rows 0 to 7 of a tile lie one behind the other, and so do 8 to
-// 15. Groups take tiles in turn, and their chunks alternate, so that all groups have work. All
-// producer warps; a slot is always the same one's, or it could take an old phase for its own.
-template <class RowOf>
-__device__ void produce_tiles(StreamMemory& memory, const StreamShape& shape, int num_tiles,
-                              RowOf row_of, RingPosition& at) {
-    const int producer = warp_idx() - kConsumerWarps;
-    for (int first = 0; first < num_tiles; first += shape.num_groups) {
-        const int active = min(shape.num_groups, num_tiles - first);
-        for (int i = 0; i < active * shape.num_chunks; ++i, ++at.passed) {
-            const int slot = at.passed % shape.num_stages;
-            if (slot % kProducerWarps != producer) continue;
-            const int round = at.passed / shape.num_stages;
-            const std::byte* row =
-                lane_idx() < kTileRows ? row_of(first + i % active, lane_idx()) : nullptr;
-            if (round > 0) barrier_wait(&memory.empty[slot], (round - 1) & 1);
-            fill_stage(shape, memory.stage(shape, slot), &memory.full[slot], row, i / active);
-        }
-    }
-}
-
-// The column side: `columns` columns of bf16 values, each in units of eight. A lane's 16 bytes of
-// weights of one step hold kUnits units; unit j of the lane t of a quad in step s is at
-// ((s * kUnits + j) * 4 + t) * 16 bytes, so that a quad reads 64 contiguous bytes.
+// The column side: columns of 16-bit values, each in units of eight. A lane's 16 bytes of weights
+// of half a step hold kUnits units; unit j of the lane t of a quad in half h of step s is at
+// (((2s + h) * kUnits + j) * 4 + t) * 16 bytes, so that a quad reads 64 contiguous bytes.
 template <int kUnits>
 struct Operand {
-    static __device__ int32_t column_bytes(int32_t row_bytes) {
-        return operand_column_bytes(kUnits, row_bytes);
+    static constexpr int32_t kHalfBytes = kUnits * 64;
+    static __device__ int32_t column_bytes(int32_t num_steps) {
+        return operand_column_bytes(kUnits, num_steps);
     }
-    // Of a column, those included that fill its last step.
-    static __device__ int32_t num_units(int32_t row_bytes) {
-        return (row_bytes + kStepBytes - 1) / kStepBytes * kUnits * 4;
+    // Of a column.
+    static __device__ int32_t num_units(int32_t num_steps) {
+        return num_steps * kStepHalves * kUnits * 4;
     }
     // Where the unit of the eight values from `unit * 8` on goes.
     static __device__ int32_t unit_offset(int32_t unit) {
-        const int32_t step = unit / (4 * kUnits);
+        const int32_t half = unit / (4 * kUnits);
         const int32_t lane = unit / kUnits % 4;
-        return ((step * kUnits + unit % kUnits) * 4 + lane) * 16;
+        return ((half * kUnits + unit % kUnits) * 4 + lane) * 16;
     }
 };
 
@@ -125,16 +52,11 @@ struct Operand {
 // without a column of its own takes another's: sums of columns that do not exist are not looked at.
 struct OperandLane {
     const std::byte* high = nullptr;
-    const std::byte* low = nullptr;  // the second bf16 part of every value; null: there is none
-    int32_t num_tiles = 1;           // of eight columns
-    int32_t tile_stride = 0;         // bytes
+    const std::byte* low = nullptr;  // the second part of every value; null: there is none
+    int32_t tile_stride = 0;         // bytes, from eight columns to the next eight
 };
 
-__device__ inline uint4 load_unit(const std::byte* at) {
-    return *reinterpret_cast<const uint4*>(at);
-}
-
-// The sums of a lane: of rows g and g + 8, for each eight columns.
+// The sums of a lane: of rows g and g + 8, columns 2t and 2t + 1 of each eight columns.
 template <int kTiles>
 using Sums = float[kTiles][4];
 
@@ -144,185 +66,226 @@ struct UnitPairs {
 };
 
 // sums += 16 rows times one unit of eight columns' values.
-__device__ inline void add_unit(float (&sums)[4], const UnitPairs& w, const uint4& unit) {
-    mma_16x8x16(sums, {w.row_g[0], w.row_g8[0], w.row_g[1], w.row_g8[1]}, {unit.x, unit.y});
-    mma_16x8x16(sums, {w.row_g[2], w.row_g8[2], w.row_g[3], w.row_g8[3]}, {unit.z, unit.w});
+template <class F>
+__device__ inline void add_unit(float (&sums)[4], const UnitPairs& w, const std::byte* unit_at) {
+    const uint4 unit = *reinterpret_cast<const uint4*>(unit_at);
+    const uint32_t first[4] = {w.row_g[0], w.row_g8[0], w.row_g[1], w.row_g8[1]};
+    const uint32_t second[4] = {w.row_g[2], w.row_g8[2], w.row_g[3], w.row_g8[3]};
+    if constexpr (F::kIsF16) {
+        mma_16x8x16_f16(sums, first, {unit.x, unit.y});
+        mma_16x8x16_f16(sums, second, {unit.z, unit.w});
+    } else {
+        mma_16x8x16(sums, first, {unit.x, unit.y});
+        mma_16x8x16(sums, second, {unit.z, unit.w});
+    }
 }
 
-// sums += the lane's 16 bytes of two rows times the operand's units of step `step`.
+// A lane's weights of a step: of rows g and g + 8, two pieces each.
+template <class F>
+struct LaneStep {
+    uint4 at[2][kStepHalves];
+    typename F::Scales scales;
+};
+
+// sums += the weights of half a step times the operand's units at `at`.
 template <class F, int kTiles, int kUnit = 0>
-__device__ inline void add_step(Sums<kTiles>& sums, const uint4& row_g, const uint4& row_g8,
-                                const typename F::Scales& scales, const OperandLane& operand,
-                                int32_t step) {
+__device__ inline void add_half(Sums<kTiles>& sums, const LaneStep<F>& step, int half,
+                                const OperandLane& operand, int32_t at) {
     UnitPairs pairs;
-    F::template widen<kUnit>(row_g, F::low(scales), pairs.row_g);
-    F::template widen<kUnit>(row_g8, F::high(scales), pairs.row_g8);
-    const int32_t at = (step * F::kUnits + kUnit) * 64;
+    F::template widen<kUnit>(step.at[0][half], F::multipliers(step.scales, 0, half), pairs.row_g);
+    F::template widen<kUnit>(step.at[1][half], F::multipliers(step.scales, 1, half), pairs.row_g8);
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
-        if (kTiles > 1 && tile >= operand.num_tiles) continue;
-        const int32_t of_tile = at + tile * operand.tile_stride;
-        add_unit(sums[tile], pairs, load_unit(operand.high + of_tile));
-        if (operand.low != nullptr) {
-            add_unit(sums[tile], pairs, load_unit(operand.low + of_tile));
-        }
+        const int32_t unit = at + kUnit * 64 + tile * operand.tile_stride;
+        add_unit<F>(sums[tile], pairs, operand.high + unit);
+        if (operand.low != nullptr) add_unit<F>(sums[tile], pairs, operand.low + unit);
     }
     if constexpr (kUnit + 1 < F::kUnits) {
-        add_step<F, kTiles, kUnit + 1>(sums, row_g, row_g8, scales, operand, step);
+        add_half<F, kTiles, kUnit + 1>(sums, step, half, operand, at);
     }
 }
 
-// What consumers know about themselves. Groups have a power of two of warps.
-struct Consumer {
+// sums += a step; `index`: of the step in the operand. Halves add up apart, so that one need not
+// wait for the other's products.
+template <class F, int kTiles>
+__device__ inline void add_step(Sums<kTiles> (&sums)[kStepHalves], const LaneStep<F>& step,
+                                const OperandLane& operand, int32_t index) {
+    constexpr int32_t kHalfBytes = Operand<F::kUnits>::kHalfBytes;
+    const int32_t at = index * kStepHalves * kHalfBytes;
+    if constexpr (F::kScalesSums) {
+        Sums<kTiles> of_halves[kStepHalves] = {};
+#pragma unroll
+        for (int half = 0; half < kStepHalves; ++half) {
+            add_half<F, kTiles>(of_halves[half], step, half, operand, at + half * kHalfBytes);
+        }
+#pragma unroll
+        for (int tile = 0; tile < kTiles; ++tile) {
+#pragma unroll
+            for (int c = 0; c < 4; ++c) {
+                const float scale = c < 2 ? step.scales.row_g : step.scales.row_g8;
+                sums[0][tile][c] += scale * (of_halves[0][tile][c] + of_halves[1][tile][c]);
+            }
+        }
+    } else {
+#pragma unroll
+        for (int half = 0; half < kStepHalves; ++half) {
+            add_half<F, kTiles>(sums[half], step, half, operand, at + half * kHalfBytes);
+        }
+    }
+}
+
+// What a warp knows about itself.
+struct StreamWarp {
     int group, warp_of_group, row, lane_of_quad;  // row: g
-    int group_warps_log2;
-    __device__ explicit Consumer(const StreamShape& shape)
-        : row(lane_idx() / 4),
-          lane_of_quad(lane_idx() % 4),
-          group_warps_log2(shape.group_warps_log2()) {
-        group = warp_idx() >> group_warps_log2;
-        warp_of_group = warp_idx() - (group << group_warps_log2);
-    }
-    __device__ int group_warps() const { return 1 << group_warps_log2; }
-    __device__ int thread_of_group() const { return warp_of_group * kWarpSize + lane_idx(); }
+    __device__ explicit StreamWarp(int32_t group_warps)
+        : group(warp_idx() / group_warps),
+          warp_of_group(warp_idx() % group_warps),
+          row(lane_idx() / 4),
+          lane_of_quad(lane_idx() % 4) {}
 };
 
-// The steps of one chunk that a warp takes.
-struct WarpSteps {
-    int32_t first_of_row, first_of_chunk, count;
-    __device__ WarpSteps(const StreamShape& shape, const Consumer& me, int chunk) {
-        const int32_t steps = (shape.chunk_size(chunk) + kStepBytes - 1) / kStepBytes;
-        const int32_t each = (steps + me.group_warps() - 1) >> me.group_warps_log2;
-        first_of_chunk = me.warp_of_group * each;
-        first_of_row = chunk * (shape.chunk_bytes / kStepBytes) + first_of_chunk;
-        count = max(0, min(each, steps - first_of_chunk));
-    }
-};
-
-// The scales of two rows of a tile, for at most kSteps steps of one warp in one chunk. They do not
-// go through the ring, so they are asked for one chunk ahead.
-template <class F, int kSteps>
-struct ChunkScales {
-    typename F::Scales at[kSteps];
-
-    template <class ScaleRows>
-    __device__ void load(const StreamShape& shape, const Consumer& me, ScaleRows scale_row,
-                         int tile, int chunk) {
-        const WarpSteps steps(shape, me, chunk);
-        const typename F::ScaleRow low = scale_row(tile, me.row, me.lane_of_quad);
-        const typename F::ScaleRow high = scale_row(tile, me.row + 8, me.lane_of_quad);
-#pragma unroll
-        for (int i = 0; i < kSteps; ++i) {
-            const int32_t step = steps.first_of_row + i;
-            const bool is_in_row = step * kStepBytes + me.lane_of_quad * 16 < shape.row_bytes;
-            at[i] = {};
-            if (i < steps.count && (is_in_row || F::kScalesSums)) at[i] = F::load(low, high, step);
-        }
-    }
-};
-
-// sums += one chunk of a tile. `rows` is where the tile's first row lies in shared memory;
-// operand_step is the step of the operand that the chunk begins with.
-template <class F, int kTiles, int kSteps>
-__device__ inline void add_chunk(Sums<kTiles>& sums, const StreamShape& shape, const Consumer& me,
-                                 const std::byte* rows, int chunk,
-                                 const ChunkScales<F, kSteps>& scales, const OperandLane& operand,
-                                 int32_t operand_step) {
-    const WarpSteps steps(shape, me, chunk);
-    const std::byte* bytes = rows + me.row * shape.stage_stride() + me.lane_of_quad * 16 +
-                             steps.first_of_chunk * kStepBytes;
-    const int32_t to_row_g8 = 8 * shape.stage_stride();
-    const bool is_ragged = shape.row_bytes % kStepBytes != 0;
-    operand_step += steps.first_of_chunk;
-#pragma unroll
-    for (int i = 0; i < kSteps; ++i) {
-        if (i >= steps.count) continue;
-        const int32_t step = steps.first_of_row + i;
-        uint4 row_g = load_unit(bytes + i * kStepBytes);
-        uint4 row_g8 = load_unit(bytes + i * kStepBytes + to_row_g8);
-        if (is_ragged && step * kStepBytes + me.lane_of_quad * 16 >= shape.row_bytes) {
-            row_g = row_g8 = {};
-        }
-        if constexpr (F::kScalesSums) {
-            Sums<kTiles> of_step = {};
-            add_step<F, kTiles>(of_step, row_g, row_g8, scales.at[i], operand, operand_step + i);
-#pragma unroll
-            for (int tile = 0; tile < kTiles; ++tile) {
-#pragma unroll
-                for (int c = 0; c < 4; ++c) {
-                    const float scale = c < 2 ? scales.at[i].low : scales.at[i].high;
-                    sums[tile][c] += scale * of_step[tile][c];
-                }
-            }
-        } else {
-            add_step<F, kTiles>(sums, row_g, row_g8, scales.at[i], operand, operand_step + i);
-        }
-    }
+// Of the steps of a block, those of a warp.
+__device__ inline StepRange steps_of_warp(const StreamWarp& me, int32_t group_warps,
+                                          StepRange of_block) {
+    const int32_t count = of_block.count();
+    return {of_block.begin + count * me.warp_of_group / group_warps,
+            of_block.begin + count * (me.warp_of_group + 1) / group_warps};
 }
 
-// Consumes the tiles that produce_tiles() brings. scale_row(tile, row, lane_of_quad) is the row's
-// F::ScaleRow, of some row that exists where this one does not. finish(tile, sums) gets each warp's
-// sums of a tile; all warps of the group call it together. All consumer warps.
-template <class F, class ScaleRows, class Finish>
-__device__ void consume_tiles(StreamMemory& memory, const StreamShape& shape, int num_tiles,
-                              const OperandLane& operand, ScaleRows scale_row, Finish finish,
-                              RingPosition& at) {
-    const Consumer me(shape);
-    ChunkScales<F, kMaxWarpSteps> next;
-    if (me.group < num_tiles) next.load(shape, me, scale_row, me.group, 0);
-    for (int first = 0; first < num_tiles; first += shape.num_groups) {
-        const int active = min(shape.num_groups, num_tiles - first);
-        const int tile = first + me.group;
-        Sums<1> sums = {};
-        for (int chunk = 0; chunk < shape.num_chunks && me.group < active; ++chunk) {
-            const ChunkScales<F, kMaxWarpSteps> scales = next;
-            const bool is_last = chunk + 1 == shape.num_chunks;
-            const int next_tile = is_last ? tile + shape.num_groups : tile;
-            if (next_tile < num_tiles) {
-                next.load(shape, me, scale_row, next_tile, is_last ? 0 : chunk + 1);
-            }
-            const int passed = at.passed + chunk * active + me.group;
-            const int slot = passed % shape.num_stages;
-            const int round = passed / shape.num_stages;
-            // Another group may not have met this slot's last round yet, and a barrier only tells
-            // odd rounds from even ones.
-            if (round > 0) barrier_wait(&memory.empty[slot], (round - 1) & 1);
-            barrier_wait(&memory.full[slot], round & 1);
-            add_chunk<F, 1, kMaxWarpSteps>(sums, shape, me, memory.stage(shape, slot), chunk,
-                                           scales, operand,
-                                           chunk * (shape.chunk_bytes / kStepBytes));
+// A warp's ring. Each lane's copies are its own; scales of a format that shares them are lane 0's.
+template <class F>
+class LaneRing {
+  public:
+    __device__ explicit LaneRing(std::byte* rings)
+        : at_(rings + warp_idx() * kRingStages * kStageBytes) {}
+
+    __device__ void fill(int slot, const LaneRows& rows, int32_t step) {
+        std::byte* stage = at_ + slot * kStageBytes;
+        std::byte* own = stage + lane_idx() * 16;
+        const int32_t offset = step * kStepBytes;
+        const std::byte *row_g = rows.data[0] + offset, *row_g8 = rows.data[1] + offset;
+        const bool is_first = offset < rows.row_bytes;
+        const bool is_second = offset + kStepBytes / 2 < rows.row_bytes;
+        copy_async(own, row_g, is_first);
+        copy_async(own + 512, row_g + kStepBytes / 2, is_second);
+        copy_async(own + 1024, row_g8, is_first);
+        copy_async(own + 1536, row_g8 + kStepBytes / 2, is_second);
+        F::copy_scales(stage + kStageData, rows, step);
+    }
+    // After the copies are there. G: F, or the one format of F's kind that the rows have.
+    template <class G>
+    __device__ LaneStep<G> take(int slot, const int (&shifts)[2]) const {
+        const std::byte* stage = at_ + slot * kStageBytes;
+        const auto* own = reinterpret_cast<const uint4*>(stage + lane_idx() * 16);
+        return {{{own[0], own[32]}, {own[64], own[96]}}, G::scales(stage + kStageData, shifts)};
+    }
+
+  private:
+    static constexpr int kStageBytes = stage_bytes(F::kFormat);
+    std::byte* at_;
+};
+
+// The stream of one warp. `Tiles` is where its tiles come from, in the order in which they are
+// consumed: bool next(LaneRows&) gives the next one, or says that there is none.
+template <class F, class Tiles>
+class LaneStream {
+  public:
+    // Starts the first copies: nothing that Tiles reads may still be written by others.
+    __device__ LaneStream(std::byte* rings, const Tiles& tiles) : ring_(rings), tiles_(tiles) {
+#pragma unroll
+        for (int slot = 0; slot < kRingStages; ++slot) fill_next(slot);
+    }
+
+    // sums += the warp's `count` steps of the next tile. `operand_step` is where the first of them
+    // lies in the operand.
+    template <class G, int kTiles>
+    __device__ void add_tile(Sums<kTiles>& sums, int32_t count, const int (&shifts)[2],
+                             const OperandLane& operand, int32_t operand_step) {
+        Sums<kTiles> of_halves[kStepHalves] = {};
+        for (int32_t i = 0; i < count; ++i) {
+            wait_for_copies<kRingStages - 1>();
+            if constexpr (F::kSharesScales) __syncwarp();
+            const LaneStep<G> step = ring_.template take<G>(slot_, shifts);
+            add_step<G, kTiles>(of_halves, step, operand, operand_step + i);
+            if constexpr (F::kSharesScales) __syncwarp();
+            fill_next(slot_);
+            slot_ = slot_ + 1 == kRingStages ? 0 : slot_ + 1;
+        }
+#pragma unroll
+        for (int tile = 0; tile < kTiles; ++tile) {
+#pragma unroll
+            for (int c = 0; c < 4; ++c) sums[tile][c] += of_halves[0][tile][c] + of_halves[1][tile][c];
+        }
+    }
+
+  private:
+    __device__ void fill_next(int slot) {
+        while (!is_over_ && step_ == rows_.steps.end) {
+            is_over_ = !tiles_.next(rows_);
+            step_ = rows_.steps.begin;
+        }
+        if (!is_over_) ring_.fill(slot, rows_, step_++);
+        commit_copies();  // an empty one too: the waits count them
+    }
+
+    LaneRing<F> ring_;
+    Tiles tiles_;
+    LaneRows rows_;
+    int32_t step_ = 0;
+    int slot_ = 0;
+    bool is_over_ = false;
+};
+
+// Where warps leave what they hold of a tile: kValues floats a lane. Who reads them meets before:
+// the warps of a group, or all warps of a cluster whose blocks share tiles. Rounds take turns
+// between two halves, so one meeting a round is enough.
+template <int kValues>
+class RoundSums {
+  public:
+    __device__ RoundSums(std::byte* memory, const StreamShape& shape, const StreamWarp& me)
+        : half_(reinterpret_cast<float*>(memory)),
+          group_warps_(shape.group_warps),
+          cluster_(shape.cluster),
+          group_(me.group) {}
+
+    __device__ void put(const float (&values)[kValues]) {
+#pragma unroll
+        for (int i = 0; i < kValues; ++i) {
+            half_[(warp_idx() * kWarpSize + lane_idx()) * kValues + i] = values[i];
+        }
+    }
+    __device__ void meet() const {
+        if (cluster_ > 1) {
+            cooperative_groups::this_cluster().sync();
+        } else if (group_warps_ == 1) {
             __syncwarp();
-            if (lane_idx() == 0) barrier_arrive(&memory.empty[slot]);
+        } else {
+            asm volatile("bar.sync %0, %1;" ::"r"(1 + group_), "r"(group_warps_ * kWarpSize)
+                         : "memory");
         }
-        if (me.group < active) finish(tile, sums[0]);
-        at.passed += active * shape.num_chunks;
     }
-}
-
-// Adds up what the warps of a group hold, in the order of the warps. total(at) runs in every thread
-// of the group, where at(lane * kValues + i) is the sum of sums[i] of that lane. All warps of the
-// group.
-template <int kValues, class Total>
-__device__ inline void sum_over_group(StreamMemory& memory, const Consumer& me,
-                                      const float (&sums)[kValues], Total total) {
-    const int first_warp = me.group * me.group_warps();
-    const int threads = me.group_warps() * kWarpSize;
-#pragma unroll
-    for (int i = 0; i < kValues; ++i) {
-        memory.sums[first_warp + me.warp_of_group][lane_idx() * kValues + i] = sums[i];
-    }
-    sync_threads_of(1 + me.group, threads);
-    total([&](int index) {
+    // Value `value` of lane `lane` of a group, summed over the cluster's blocks and their warps.
+    __device__ float total(int group, int lane, int value) const {
+        const int index = (group * group_warps_ * kWarpSize + lane) * kValues + value;
         float sum = 0;
-        for (int w = 0; w < me.group_warps(); ++w) sum += memory.sums[first_warp + w][index];
+        for (int block = 0; block < cluster_; ++block) {
+            const float* at = half_ + index;
+            if (cluster_ > 1) at = cooperative_groups::this_cluster().map_shared_rank(at, block);
+            for (int w = 0; w < group_warps_; ++w) sum += at[w * kWarpSize * kValues];
+        }
         return sum;
-    });
-    sync_threads_of(1 + me.group, threads);
-}
+    }
+    __device__ void next_round() {
+        constexpr int kHalf = kStreamThreads * kValues;
+        half_ += is_upper_ ? -kHalf : kHalf;
+        is_upper_ = !is_upper_;
+    }
 
-inline constexpr int kAllConsumersBarrier = 15;
-__device__ inline void sync_consumers() {
-    sync_threads_of(kAllConsumersBarrier, kConsumers);
-}
+  private:
+    float* half_;
+    int32_t group_warps_, cluster_;
+    int group_;
+    bool is_upper_ = false;
+};
 
 }  // namespace k3pod::kernels

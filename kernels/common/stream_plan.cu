@@ -9,26 +9,12 @@
 namespace k3pod::kernels {
 namespace {
 
-constexpr int64_t kMinChunkBytes = 512;
+// Up to here the next kernel's blocks fit beside this one's, and their first weights are under way
+// when this one ends.
+constexpr int64_t kSmallOperandBytes = 32 * 1024;
 
 int64_t ceil_div(int64_t a, int64_t b) {
     return (a + b - 1) / b;
-}
-
-// Into chunks of equal length up to `longest`.
-void cut_rows(StreamShape& shape, int64_t longest) {
-    shape.num_chunks = static_cast<int32_t>(ceil_div(shape.row_bytes, longest));
-    const int64_t even = ceil_div(shape.row_bytes, shape.num_chunks);
-    shape.chunk_bytes = static_cast<int32_t>(ceil_div(even, 128) * 128);
-    // The last step of a row may read, and ignore, what lies behind it.
-    const int64_t bytes = kTileRows * shape.stage_stride() + kStepBytes;
-    shape.stage_bytes = static_cast<int32_t>(ceil_div(bytes, 128) * 128);
-}
-
-// Every group should find a tile: with fewer tiles than groups, more warps share each.
-int32_t num_groups_for(int64_t tiles_per_block) {
-    if (tiles_per_block > 2) return 4;
-    return static_cast<int32_t>(tiles_per_block);
 }
 
 }  // namespace
@@ -44,26 +30,39 @@ Result<DeviceLimits> current_device_limits() {
     return DeviceLimits{sms, shared};
 }
 
-std::optional<StreamPlan> plan_stream(const DeviceLimits& limits, int64_t num_tiles,
-                                      int64_t row_bytes, int64_t operand_bytes) {
-    StreamPlan plan;
-    plan.grid = static_cast<int32_t>(std::min<int64_t>(limits.num_sms, num_tiles));
-    StreamShape& shape = plan.shape;
-    shape.row_bytes = static_cast<int32_t>(row_bytes);
-    shape.num_groups = num_groups_for(ceil_div(num_tiles, plan.grid));
-    shape.operand_bytes = static_cast<int32_t>(ceil_div(operand_bytes, 128) * 128);
-    const int64_t before_ring = kStreamMemoryBytes + shape.operand_bytes;
-    const int64_t ring_bytes = limits.shared_bytes - before_ring;
-    // Long copies are cheaper, but every group needs a stage, and one more to come.
-    for (int64_t longest = kMaxChunkBytes; longest >= kMinChunkBytes; longest /= 2) {
-        cut_rows(shape, longest);
-        shape.num_stages =
-            static_cast<int32_t>(std::min<int64_t>(kMaxStages, ring_bytes / shape.stage_bytes));
-        if (shape.num_stages > shape.num_groups) break;
+int32_t group_warps_for(int64_t tiles, int32_t steps) {
+    int32_t best = 1;
+    int64_t least = 0;
+    for (int32_t warps = 1; warps <= kStreamWarps; warps *= 2) {
+        // A tile's end costs a warp about as much as half a step.
+        const int64_t rounds = ceil_div(tiles, kStreamWarps / warps);
+        const int64_t cost = rounds * (2 * ceil_div(steps, warps) + 1);
+        if (warps == 1 || cost < least) best = warps, least = cost;
     }
-    // With fewer, a group could take the phase before last of its slot for the one it waits for.
-    if (shape.num_stages < std::max(2, shape.num_groups)) return std::nullopt;
-    plan.shared_bytes = before_ring + int64_t{shape.num_stages} * shape.stage_bytes;
+    return best;
+}
+
+std::optional<StreamPlan> plan_stream(const DeviceLimits& limits, const StreamWork& work,
+                                      int32_t most_clusters) {
+    StreamPlan plan;
+    StreamShape& shape = plan.shape;
+    shape.row_bytes = work.row_bytes;
+    const int64_t beside = ring_bytes(work.format) + sums_bytes(work.sum_values);
+    const auto operand_bytes = [&] {
+        return int64_t{work.columns} *
+               operand_column_bytes(units_per_16_bytes(work.format), shape.block_steps());
+    };
+    if (operand_bytes() > kSmallOperandBytes && shape.num_steps() > 1) shape.cluster = 2;
+    while (beside + operand_bytes() > limits.shared_bytes) {
+        if (shape.cluster == kMaxStreamCluster || shape.block_steps() == 1) return std::nullopt;
+        shape.cluster *= 2;
+    }
+    shape.operand_bytes = static_cast<int32_t>(operand_bytes());
+    if (most_clusters == 0) most_clusters = limits.num_sms / shape.cluster;
+    const int64_t clusters = std::min<int64_t>(most_clusters, work.num_tiles);
+    plan.grid = static_cast<int32_t>(clusters) * shape.cluster;
+    shape.group_warps = group_warps_for(ceil_div(work.num_tiles, clusters), shape.block_steps());
+    plan.shared_bytes = beside + shape.operand_bytes;
     return plan;
 }
 

@@ -18,13 +18,25 @@ Result<DeviceLimits> current_device_limits();
 
 struct StreamPlan {
     StreamShape shape;
-    int32_t grid = 0;
+    int32_t grid = 0;  // blocks, whole clusters
     int64_t shared_bytes = 0;
 };
 
-// For num_tiles tiles of rows of row_bytes beside an operand of operand_bytes. None when too little
-// shared memory would be left for the ring.
-std::optional<StreamPlan> plan_stream(const DeviceLimits& limits, int64_t num_tiles,
-                                      int64_t row_bytes, int64_t operand_bytes);
+struct StreamWork {
+    WeightFormat format = WeightFormat::kBf16;
+    int64_t num_tiles = 0;
+    int32_t row_bytes = 0;
+    int32_t columns = 0;     // of the operand, both parts
+    int32_t sum_values = 0;  // of a lane
+};
+// The grid fills the device with clusters, of which no more than `most_clusters` may be there at a
+// time (0: as many as there are multiprocessors for). None when the columns do not fit the shared
+// memory of the largest cluster.
+std::optional<StreamPlan> plan_stream(const DeviceLimits& limits, const StreamWork& work,
+                                      int32_t most_clusters = 0);
+
+// Warps that should share each of `tiles` tiles of a block with `steps` steps a row: every warp has
+// as little to do as can be, and as few sums to exchange.
+int32_t group_warps_for(int64_t tiles, int32_t steps);
 
 }  // namespace k3pod::kernels

@@ -1,5 +1,5 @@
 #pragma once
-// How a launch of common/stream.cuh cuts rows into chunks and shared memory into stages.
+// How a launch of common/stream.cuh shares rows of weights out among blocks, warps and lanes.
 
 #include <cstdint>
 
@@ -8,35 +8,26 @@
 namespace k3pod::kernels {
 
 inline constexpr int kTileRows = 16;
-inline constexpr int kConsumerWarps = 16;
-inline constexpr int kProducerWarps = 4;
-inline constexpr int kStepBytes = 64;  // of a row, for the four lanes of a quad
-inline constexpr int kMaxStages = 16;
-inline constexpr int kMaxChunkBytes = 2048;
-inline constexpr int kRowPadBytes = 64;  // rows g and g + 1 then lie in different banks
-inline constexpr int kStreamMemoryBytes = 2 * kMaxStages * 8 + kConsumerWarps * 128 * 4;
+// Of a row: two pieces of 16 bytes for each lane of a quad, 64 bytes apart. As long as a tile of
+// FP8 scales is wide.
+inline constexpr int kStepBytes = 128;
+inline constexpr int kStepHalves = 2;
+inline constexpr int kStreamWarps = 16;
+inline constexpr int kStreamThreads = kStreamWarps * 32;
+// Steps of each warp in shared memory. Two of three are under way: 64 KiB for a multiprocessor,
+// twice what Little's law asks for at 4.5 TB/s and a microsecond.
+inline constexpr int kRingStages = 3;
+inline constexpr int kMaxStreamCluster = 8;
 
 struct StreamShape {
-    int32_t row_bytes = 0;  // of weights, a multiple of 16
-    int32_t num_chunks = 0;
-    int32_t chunk_bytes = 0;  // a multiple of 128; the last chunk of a row may be shorter
-    int32_t num_stages = 0;
-    int32_t stage_bytes = 0;
-    int32_t num_groups = 0;     // of consumers: 1, 2, 4 or 8, at most num_stages
-    int32_t operand_bytes = 0;  // of the part of the operand that stays
+    int32_t row_bytes = 0;      // of weights, a multiple of 16
+    int32_t cluster = 1;        // blocks that share the columns of a tile
+    int32_t group_warps = 1;    // warps of a block that share a tile's: 1, 2, 4, 8 or 16
+    int32_t operand_bytes = 0;  // of a block's columns of the activations
 
-    // From row to row in a stage. Rows that are not cut lie as in memory and come in few copies.
-    constexpr int32_t stage_stride() const {
-        return num_chunks == 1 ? row_bytes : chunk_bytes + kRowPadBytes;
-    }
-    constexpr int32_t warps_per_group() const { return kConsumerWarps / num_groups; }
-    constexpr int32_t group_warps_log2() const {
-        return num_groups == 1 ? 4 : num_groups == 2 ? 3 : num_groups == 4 ? 2 : 1;
-    }
-    constexpr int32_t chunk_size(int32_t chunk) const {
-        const int32_t rest = row_bytes - chunk * chunk_bytes;
-        return rest < chunk_bytes ? rest : chunk_bytes;
-    }
+    constexpr int32_t num_groups() const { return kStreamWarps / group_warps; }
+    constexpr int32_t num_steps() const { return (row_bytes + kStepBytes - 1) / kStepBytes; }
+    constexpr int32_t block_steps() const { return (num_steps() + cluster - 1) / cluster; }
 };
 
 // Units of eight values in 16 bytes of a row.
@@ -54,11 +45,36 @@ constexpr int32_t units_per_16_bytes(WeightFormat format) {
     return 0;
 }
 
-// Bytes of one column of the operand for row_bytes of weights: 64 beyond a multiple of 128, so that
+// Bytes of a ring's stage: two rows' 2 x 16 bytes for each lane, and what the formats of
+// common/stream_formats.cuh put behind them.
+inline constexpr int32_t kStageData = 2048;
+constexpr int32_t stage_bytes(WeightFormat format) {
+    switch (format) {
+        case WeightFormat::kF32:
+        case WeightFormat::kBf16:
+            return kStageData;
+        case WeightFormat::kFp8Tile:
+            return kStageData + 16;
+        case WeightFormat::kNvfp4:
+        case WeightFormat::kMxfp4:
+            return kStageData + 512;
+    }
+    return 0;
+}
+
+constexpr int32_t ring_bytes(WeightFormat format) {
+    return kStreamWarps * kRingStages * stage_bytes(format);
+}
+
+// Sums of a tile for each group, of this round and of the one before. values: of a lane.
+constexpr int32_t sums_bytes(int32_t values) {
+    return 2 * kStreamWarps * 32 * values * 4;
+}
+
+// Bytes of one column of the operand for num_steps steps: 64 beyond a multiple of 128, so that
 // columns g and g + 1 lie in different banks.
-constexpr int32_t operand_column_bytes(int32_t units_per_16_bytes, int32_t row_bytes) {
-    const int32_t steps = (row_bytes + kStepBytes - 1) / kStepBytes;
-    return (steps * units_per_16_bytes * 64 + 127) / 128 * 128 + 64;
+constexpr int32_t operand_column_bytes(int32_t units_per_16_bytes, int32_t num_steps) {
+    return num_steps * kStepHalves * units_per_16_bytes * 64 + 64;
 }
 
 }  // namespace k3pod::kernels

@@ -1,10 +1,10 @@
 #pragma once
-// Weights of the checkpoint as bf16, exactly: 16 bytes of a row at a time for the tensor cores, one
-// value at a time for everything else.
+// Weights of the checkpoint as f16 or bf16, exactly: 16 bytes of a row at a time for the tensor
+// cores, one value at a time for everything else.
 //
-// Every format is widened with integer operations and one bf16 multiplication, because no
-// conversion instruction gives bf16 on every GPU: the bits are shifted into the fields of a bf16,
-// where they are the value times a power of two, subnormals included.
+// E4M3 has a conversion to f16 on every GPU from sm_90 on. E2M1 has none on some, so its bits are
+// shifted into the fields of a bf16, where they are the value times a power of two, subnormals
+// included, and one multiplication with the scale puts that right.
 
 #include <cuda_bf16.h>
 
@@ -25,14 +25,17 @@ constexpr uint32_t bf16x2_exp2(int exponent) {
     return static_cast<uint32_t>(exponent + 127) * 0x00800080u;
 }
 
-// Four E4M3 as two pairs in order. Sign and exponent land in place, times 2^-120.
-__device__ inline void widen_e4m3x4(uint32_t bytes, uint32_t (&pairs)[2]) {
-    const uint32_t halves[2] = {__byte_perm(bytes, 0, 0x1404), __byte_perm(bytes, 0, 0x3424)};
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-        const uint32_t bits = (halves[i] & 0x80008000u) | ((halves[i] >> 4) & 0x07f007f0u);
-        pairs[i] = mul_bf16x2(bits, bf16x2_exp2(120));
-    }
+// Two E4M3 in the low half of `bytes` as f16, exactly.
+__device__ inline uint32_t e4m3x2_to_f16x2(uint32_t bytes) {
+    uint32_t pair;
+    asm("{\n"
+        ".reg .b16 low;\n"
+        "cvt.u16.u32 low, %1;\n"
+        "cvt.rn.f16x2.e4m3x2 %0, low;\n"
+        "}\n"
+        : "=r"(pair)
+        : "r"(bytes));
+    return pair;
 }
 
 // Eight E2M1 times 2^-126 * scale, as the pairs (0, 4), (1, 5), (2, 6), (3, 7): neighbours in the

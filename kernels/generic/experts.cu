@@ -1,13 +1,10 @@
-// The routed experts of a frame in one pass over their weights.
+// The routed experts of a frame, every weight byte once.
 //
-// A pass is a shard and up to eight rows. First h = SiTU(w1 z, w3 z) of all passes, in tiles of
-// eight rows of w1 and the same eight of w3; then y = w2 h, in tiles of 16 rows of w2. Blocks take
-// equal, contiguous parts of the first and then of the second, so that each meets few passes and
-// loads their rows once. The ring does not stop in between: while a block waits for the h of
-// others, its part of w2 is already on the way.
-//
-// A block waits for others, so all have to run at the same time: the grid is one block for each
-// multiprocessor, and whatever else holds one of those ends without waiting for this kernel.
+// A pass is a shard and up to eight rows. The first kernel computes h = SiTU(w1 z, w3 z) of all
+// passes, in tiles of eight rows of w1 and the same eight of w3; the second y = w2 h, in tiles of
+// 16 rows of w2. Blocks take equal, contiguous parts of either, so that each meets few passes and
+// loads their rows once. The second begins while the first ends: its w2 is on the way before the
+// last h is written.
 
 #include <cuda_bf16.h>
 
@@ -26,22 +23,13 @@ namespace {
 
 constexpr int kGateRows = 8;  // of a tile: eight of w1 and eight of w3
 constexpr int kUnits = Fp4Stream::kUnits;
+constexpr int kSumValues = 4;
 
 struct LocalList {
-    ListPart scratch[kConsumerWarps];
+    ListPart scratch[kStreamWarps];
     PassList list;
     ExpertPass passes[kMaxLocalPasses];
 };
-
-// The shape of the ring for rows of another length: shards differ in width.
-__device__ StreamShape shape_for(const StreamShape& shape, int32_t row_bytes) {
-    StreamShape other = shape;
-    other.row_bytes = row_bytes;
-    other.num_chunks = (row_bytes + kMaxChunkBytes - 1) / kMaxChunkBytes;
-    const int32_t even = (row_bytes + other.num_chunks - 1) / other.num_chunks;
-    other.chunk_bytes = (even + 127) / 128 * 128;
-    return other;
-}
 
 // The frame as every block sees it.
 struct Frame {
@@ -65,78 +53,118 @@ struct Frame {
 
 // Consecutive tiles of one pass.
 struct Segment {
-    int32_t pass, first_tile, num_tiles;
+    int32_t pass = 0, first_tile = 0, num_tiles = 0;
 };
 
 // This block's share of w1 and w3 (tiles of eight) or of w2 (tiles of 16 rows, as long as the
-// shard is wide), as segments in order: calls use(segment).
-template <class Use>
-__device__ void for_each_segment(const ExpertsParams& p, const Frame& frame, bool is_second,
-                                 Use use) {
-    const int64_t scale = is_second ? p.args.table.latent / kTileRows : 1;
-    const int64_t length = frame.list.total_width * scale;
-    const int64_t begin = length * blockIdx.x / gridDim.x;
-    const int64_t end = length * (blockIdx.x + 1) / gridDim.x;
-    if (begin == end) return;
-    for (int32_t i = frame.pass_at(begin, scale); i < frame.list.num_passes; ++i) {
-        const int64_t start = frame.passes[i].width_before * scale;
-        if (start >= end) return;
-        const int32_t width = p.args.table.shards[frame.passes[i].shard].width;
-        const int32_t of_tile = is_second ? width : kGateRows;
-        const int64_t tiles = width * scale / of_tile;
-        // A tile is the block's whose share its beginning lies in.
-        const auto first_at = [&](int64_t position) {
-            return min(tiles, (max(position - start, int64_t{0}) + of_tile - 1) / of_tile);
-        };
-        const int64_t first = first_at(begin);
-        const int64_t count = first_at(end) - first;
-        if (count > 0) use(Segment{i, static_cast<int32_t>(first), static_cast<int32_t>(count)});
+// shard is wide), segment by segment.
+template <bool kIsDown>
+class Segments {
+  public:
+    __device__ Segments(const ExpertsParams& p, const Frame& frame)
+        : p_(p), frame_(frame), scale_(kIsDown ? p.args.table.latent / kTileRows : 1) {
+        const int64_t length = frame.list.total_width * scale_;
+        begin_ = length * blockIdx.x / gridDim.x;
+        end_ = length * (blockIdx.x + 1) / gridDim.x;
+        if (length > 0) pass_ = frame.pass_at(begin_, scale_);
     }
-}
+    __device__ bool next(Segment& segment) {
+        for (; pass_ < frame_.list.num_passes; ++pass_) {
+            const ExpertPass& pass = frame_.passes[pass_];
+            const int64_t start = pass.width_before * scale_;
+            if (start >= end_) return false;
+            const int32_t width = p_.args.table.shards[pass.shard].width;
+            const int32_t of_tile = kIsDown ? width : kGateRows;
+            const int64_t tiles = width * scale_ / of_tile;
+            // A tile is the block's whose share its beginning lies in.
+            const auto first_at = [&](int64_t position) {
+                return min(tiles, (max(position - start, int64_t{0}) + of_tile - 1) / of_tile);
+            };
+            const int64_t first = first_at(begin_);
+            const int64_t count = first_at(end_) - first;
+            if (count == 0) continue;
+            segment = {pass_++, static_cast<int32_t>(first), static_cast<int32_t>(count)};
+            return true;
+        }
+        return false;
+    }
+
+  private:
+    const ExpertsParams& p_;
+    const Frame& frame_;
+    int64_t scale_, begin_, end_;
+    int32_t pass_ = 0;
+};
 
 __device__ const ExpertShard& shard_of(const ExpertsParams& p, const ExpertPass& pass) {
     return p.args.table.shards[pass.shard];
 }
 
-__device__ MatrixView view_of(const ExpertMatrix& m, const ExpertShard& shard, int32_t rows,
-                              int32_t cols) {
-    return {shard.format, rows, cols, m.data, m.scales, m.global_scale};
+__device__ const std::byte* scales_of(WeightFormat format, const ExpertMatrix& m, int32_t row,
+                                      int32_t cols, int lane_of_quad) {
+    const MatrixView view{format, 0, cols, m.data, m.scales, m.global_scale};
+    return format == WeightFormat::kMxfp4 ? Mxfp4Stream::scale_row(view, row, lane_of_quad)
+                                          : Nvfp4Stream::scale_row(view, row, lane_of_quad);
 }
 
-__device__ void produce(const ExpertsParams& p, const Frame& frame, StreamMemory& memory) {
-    RingPosition at;
-    const int32_t latent_bytes = p.args.table.latent / 2;
-    for_each_segment(p, frame, false, [&](const Segment& s) {
-        const ExpertShard& shard = shard_of(p, frame.passes[s.pass]);
-        const std::byte *w1 = shard.w1.data, *w3 = shard.w3.data;
-        produce_tiles(
-            memory, p.shape, s.num_tiles,
-            [&](int tile, int row) {
-                const int64_t at_row = (s.first_tile + tile) * kGateRows + row % kGateRows;
-                return (row < kGateRows ? w1 : w3) + at_row * latent_bytes;
-            },
-            at);
-    });
-    for_each_segment(p, frame, true, [&](const Segment& s) {
-        const ExpertShard& shard = shard_of(p, frame.passes[s.pass]);
-        const std::byte* w2 = shard.w2.data;
-        const int32_t row_bytes = shard.width / 2;
-        produce_tiles(
-            memory, shape_for(p.shape, row_bytes), s.num_tiles,
-            [&](int tile, int row) {
-                const int64_t at_row = (s.first_tile + tile) * kTileRows + row;
-                return w2 + at_row * row_bytes;
-            },
-            at);
-    });
+// What a lane takes of tile `tile` of a shard; row: g.
+template <bool kIsDown>
+__device__ LaneRows rows_of_tile(const ExpertsParams& p, const ExpertShard& shard, int32_t tile,
+                                 const StreamWarp& me) {
+    const int32_t cols = kIsDown ? shard.width : p.args.table.latent;
+    LaneRows rows;
+    rows.row_bytes = cols / 2;
+    rows.scale_step = shard.format == WeightFormat::kMxfp4 ? Mxfp4Stream::kScaleStep
+                                                           : Nvfp4Stream::kScaleStep;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+        const ExpertMatrix& m = kIsDown ? shard.w2 : i == 0 ? shard.w1 : shard.w3;
+        const int32_t row = kIsDown ? tile * kTileRows + me.row + 8 * i : tile * kGateRows + me.row;
+        rows.data[i] = m.data + int64_t{row} * rows.row_bytes + me.lane_of_quad * 16;
+        rows.scales[i] = scales_of(shard.format, m, row, cols, me.lane_of_quad);
+    }
+    const StepRange all{0, (rows.row_bytes + kStepBytes - 1) / kStepBytes};
+    rows.row_bytes -= me.lane_of_quad * 16;
+    rows.steps = steps_of_warp(me, p.group_warps[kIsDown], all);
+    return rows;
 }
+
+// The tiles of a warp, through all segments.
+template <bool kIsDown>
+class WarpTiles {
+  public:
+    __device__ WarpTiles(const ExpertsParams& p, const Frame& frame, const StreamWarp& me)
+        : p_(p), frame_(frame), me_(me), segments_(p, frame), tile_(me.group) {}
+
+    __device__ bool next(LaneRows& rows) {
+        while (tile_ >= segment_.num_tiles) {
+            if (!segments_.next(segment_)) return false;
+            tile_ = me_.group;
+        }
+        const ExpertShard& shard = shard_of(p_, frame_.passes[segment_.pass]);
+        rows = rows_of_tile<kIsDown>(p_, shard, segment_.first_tile + tile_, me_);
+        for (const std::byte*& scales : rows.scales) scales = Fp4Stream::word_of(scales);
+        tile_ += kStreamWarps / p_.group_warps[kIsDown];
+        return true;
+    }
+
+  private:
+    const ExpertsParams& p_;
+    const Frame& frame_;
+    const StreamWarp me_;
+    Segments<kIsDown> segments_;
+    Segment segment_;
+    int32_t tile_;
+};
 
 // Puts bf16 rows of `cols` values into columns of the operand; row(i) is the i-th row's values.
 template <class Row>
 __device__ void load_columns(std::byte* operand, int32_t num_columns, int32_t cols, Row row) {
-    const int32_t column_bytes = operand_column_bytes(kUnits, cols / 2);
-    const int32_t units = Operand<kUnits>::num_units(cols / 2);
-    for (int32_t i = static_cast<int32_t>(threadIdx.x); i < units * num_columns; i += kConsumers) {
+    const int32_t steps = (cols / 2 + kStepBytes - 1) / kStepBytes;
+    const int32_t column_bytes = operand_column_bytes(kUnits, steps);
+    const int32_t units = Operand<kUnits>::num_units(steps);
+    for (int32_t i = static_cast<int32_t>(threadIdx.x); i < units * num_columns;
+         i += kStreamThreads) {
         const int32_t column = i / units;
         const int32_t unit = i % units;
         uint4 values = {};
@@ -150,172 +178,144 @@ __device__ void load_columns(std::byte* operand, int32_t num_columns, int32_t co
     }
 }
 
-__device__ OperandLane lane_of(const std::byte* operand, const Consumer& me, int32_t num_columns,
-                               int32_t row_bytes, bool has_low) {
-    const int32_t column_bytes = operand_column_bytes(kUnits, row_bytes);
-    const int32_t column = min(me.row, num_columns - 1);
-    const std::byte* high = operand + column * column_bytes + me.lane_of_quad * 16;
-    return {.high = high, .low = has_low ? high + num_columns * column_bytes : nullptr};
-}
-
 // Where the high part of an entry's h begins; the low part is max_width behind it.
 __device__ __nv_bfloat16* h_of(const ExpertsParams& p, const ExpertPass& pass, int32_t column) {
     const int64_t place = p.place(pass.first_entry + column, pass.shard_of_expert);
     return p.space.h + place * 2 * p.args.table.max_width;
 }
 
-// h of eight rows of the shard and up to eight entries.
-template <class F>
-__device__ __noinline__ void gate_segment(const ExpertsParams& p, const ExpertPass& pass,
-                                          const Segment& s, StreamMemory& memory,
-                                          RingPosition& at) {
+template <bool kIsDown>
+__device__ void load_operand(const ExpertsParams& p, const ExpertPass& pass, std::byte* operand) {
     const int32_t latent = p.args.table.latent;
-    const ExpertShard& shard = shard_of(p, pass);
-    const MatrixView w1 = view_of(shard.w1, shard, shard.width, latent);
-    const MatrixView w3 = view_of(shard.w3, shard, shard.width, latent);
-    const int32_t last_row = p.args.max_rows - 1;
-    load_columns(memory.operand(), pass.count, latent, [&](int32_t column) {
-        const int32_t row = p.args.entries[pass.first_entry + column].row;
-        return p.args.latents + int64_t{min(row, last_row)} * latent;
-    });
-    sync_consumers();
-    const Consumer me(p.shape);
-    const auto scale_row = [&](int tile, int row, int lane_of_quad) {
-        const int32_t at_row = (s.first_tile + tile) * kGateRows + row % kGateRows;
-        return F::scale_row(row < kGateRows ? w1 : w3, at_row, lane_of_quad);
-    };
-    const auto finish = [&](int tile, const float(&sums)[4]) {
-        sum_over_group(memory, me, sums, [&](auto sum_at) {
-            const int thread = me.thread_of_group();
-            const int column = thread / kGateRows;
-            if (column >= pass.count) return;
-            const int lane = thread % kGateRows * 4 + column / 2;
-            const float gate = sum_at(lane * 4 + column % 2) * F::unscale(w1);
-            const float up = sum_at(lane * 4 + 2 + column % 2) * F::unscale(w3);
-            const SplitBf16 h = split_bf16(situ(gate, up, p.args.beta, p.args.linear_beta));
-            const int32_t row = (s.first_tile + tile) * kGateRows + thread % kGateRows;
-            __nv_bfloat16* to = h_of(p, pass, column) + row;
-            to[0] = h.high;
-            to[p.args.table.max_width] = h.low;
+    if constexpr (kIsDown) {
+        load_columns(operand, 2 * pass.count, shard_of(p, pass).width, [&](int32_t column) {
+            const bool is_low = column >= pass.count;
+            return h_of(p, pass, is_low ? column - pass.count : column) +
+                   (is_low ? p.args.table.max_width : 0);
         });
-    };
-    const OperandLane operand = lane_of(memory.operand(), me, pass.count, latent / 2, false);
-    consume_tiles<F>(memory, p.shape, s.num_tiles, operand, scale_row, finish, at);
-}
-
-// y of 16 rows of w2 and up to eight entries.
-template <class F>
-__device__ __noinline__ void down_segment(const ExpertsParams& p, const ExpertPass& pass,
-                                          const Segment& s, StreamMemory& memory,
-                                          RingPosition& at) {
-    const int32_t latent = p.args.table.latent;
-    const ExpertShard& shard = shard_of(p, pass);
-    const MatrixView w2 = view_of(shard.w2, shard, latent, shard.width);
-    load_columns(memory.operand(), 2 * pass.count, shard.width, [&](int32_t column) {
-        const bool is_low = column >= pass.count;
-        return h_of(p, pass, is_low ? column - pass.count : column) +
-               (is_low ? p.args.table.max_width : 0);
-    });
-    sync_consumers();
-    const StreamShape shape = shape_for(p.shape, shard.width / 2);
-    const Consumer me(shape);
-    const auto scale_row = [&](int tile, int row, int lane_of_quad) {
-        return F::scale_row(w2, (s.first_tile + tile) * kTileRows + row, lane_of_quad);
-    };
-    const auto finish = [&](int tile, const float(&sums)[4]) {
-        sum_over_group(memory, me, sums, [&](auto sum_at) {
-            const int thread = me.thread_of_group();
-            const int column = thread / kTileRows;
-            if (column >= pass.count) return;
-            const int row = thread % kTileRows;
-            const int lane = row % 8 * 4 + column / 2;
-            const float value = sum_at(lane * 4 + row / 8 * 2 + column % 2) * F::unscale(w2);
-            const int64_t place = p.place(pass.first_entry + column, pass.shard_of_expert);
-            p.space.y[place * latent + (s.first_tile + tile) * kTileRows + row] = value;
+    } else {
+        const int32_t last_row = p.args.max_rows - 1;
+        load_columns(operand, pass.count, latent, [&](int32_t column) {
+            const int32_t row = p.args.entries[pass.first_entry + column].row;
+            return p.args.latents + int64_t{min(row, last_row)} * latent;
         });
-    };
-    const OperandLane operand = lane_of(memory.operand(), me, pass.count, shard.width / 2, true);
-    consume_tiles<F>(memory, shape, s.num_tiles, operand, scale_row, finish, at);
-}
-
-__device__ uint64_t nanoseconds() {
-    uint64_t now;
-    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
-    return now;
-}
-
-// Until all tiles of the pass's h are written. They were begun before this block came here; what
-// takes two seconds will never end, and a trap says so.
-__device__ void wait_for_h(const int32_t* tiles_done, int32_t num_tiles) {
-    constexpr uint64_t kLimitNs = 2'000'000'000;
-    const uint64_t begin = nanoseconds();
-    for (;;) {
-        int32_t done;
-        asm volatile("ld.acquire.gpu.global.s32 %0, [%1];"
-                     : "=r"(done)
-                     : "l"(tiles_done)
-                     : "memory");
-        if (done == num_tiles) return;
-        if (nanoseconds() - begin > kLimitNs) __trap();
-        __nanosleep(20);
     }
 }
 
-__device__ void consume(const ExpertsParams& p, const Frame& frame, StreamMemory& memory) {
-    RingPosition at;
-    for_each_segment(p, frame, false, [&](const Segment& s) {
-        const ExpertPass pass = frame.passes[s.pass];
-        if (shard_of(p, pass).format == WeightFormat::kMxfp4) {
-            gate_segment<Mxfp4Stream>(p, pass, s, memory, at);
-        } else {
-            gate_segment<Nvfp4Stream>(p, pass, s, memory, at);
-        }
-        __threadfence();
-        sync_consumers();
-        if (threadIdx.x == 0) atomicAdd(&p.space.tiles_done[s.pass], s.num_tiles);
-    });
-    for_each_segment(p, frame, true, [&](const Segment& s) {
-        const ExpertPass pass = frame.passes[s.pass];
-        const ExpertShard& shard = shard_of(p, pass);
-        if (threadIdx.x == 0) wait_for_h(&p.space.tiles_done[s.pass], shard.width / kGateRows);
-        sync_consumers();
-        if (shard.format == WeightFormat::kMxfp4) {
-            down_segment<Mxfp4Stream>(p, pass, s, memory, at);
-        } else {
-            down_segment<Nvfp4Stream>(p, pass, s, memory, at);
-        }
-        sync_consumers();
-    });
+__device__ float global_scale(const ExpertShard& shard, const ExpertMatrix& m) {
+    return kFp4Unshift * (shard.format == WeightFormat::kNvfp4 ? m.global_scale : 1.0f);
 }
 
-template <bool kIsListed>
+// h of eight rows of a shard, or y of 16 rows of w2, for the pass's entries.
+template <bool kIsDown>
+__device__ void write_tile(const ExpertsParams& p, const ExpertPass& pass, int32_t tile, int group,
+                           const RoundSums<kSumValues>& sums, int thread) {
+    constexpr int kRows = kIsDown ? kTileRows : kGateRows;
+    const int column = thread / kRows;
+    const int row = thread % kRows;
+    const int lane = row % 8 * 4 + column / 2;
+    const ExpertShard& shard = shard_of(p, pass);
+    if constexpr (kIsDown) {
+        const float y = sums.total(group, lane, row / 8 * 2 + column % 2);
+        const int64_t place = p.place(pass.first_entry + column, pass.shard_of_expert);
+        p.space.y[place * p.args.table.latent + tile * kTileRows + row] =
+            y * global_scale(shard, shard.w2);
+    } else {
+        const float gate =
+            sums.total(group, lane, column % 2) * global_scale(shard, shard.w1);
+        const float up =
+            sums.total(group, lane, 2 + column % 2) * global_scale(shard, shard.w3);
+        const SplitBf16 h = split_bf16(situ(gate, up, p.args.beta, p.args.linear_beta));
+        __nv_bfloat16* to = h_of(p, pass, column) + tile * kGateRows + row;
+        to[0] = h.high;
+        to[p.args.table.max_width] = h.low;
+    }
+}
+
+template <bool kIsDown>
+__device__ OperandLane operand_lane(const ExpertPass& pass, int32_t cols, const std::byte* operand,
+                                    const StreamWarp& me) {
+    const int32_t steps = (cols / 2 + kStepBytes - 1) / kStepBytes;
+    const int32_t column_bytes = operand_column_bytes(kUnits, steps);
+    const std::byte* high =
+        operand + min(me.row, pass.count - 1) * column_bytes + me.lane_of_quad * 16;
+    return {.high = high, .low = kIsDown ? high + pass.count * column_bytes : nullptr};
+}
+
+template <bool kIsDown>
+using ExpertStream = LaneStream<Fp4Stream, WarpTiles<kIsDown>>;
+
+template <bool kIsDown>
+__device__ void add_tile(Sums<1>& sums, ExpertStream<kIsDown>& stream, const ExpertShard& shard,
+                         const LaneRows& rows, const OperandLane& operand) {
+    const int shifts[2] = {Fp4Stream::scale_shift(rows.scales[0]),
+                           Fp4Stream::scale_shift(rows.scales[1])};
+    const int32_t count = rows.steps.count();
+    if (shard.format == WeightFormat::kMxfp4) {
+        stream.template add_tile<Mxfp4Stream, 1>(sums, count, shifts, operand, rows.steps.begin);
+    } else {
+        stream.template add_tile<Nvfp4Stream, 1>(sums, count, shifts, operand, rows.steps.begin);
+    }
+}
+
+template <bool kIsDown>
+__device__ void run_segment(const ExpertsParams& p, const Frame& frame, const Segment& s,
+                            const StreamWarp& me, std::byte* operand,
+                            ExpertStream<kIsDown>& stream, RoundSums<kSumValues>& round) {
+    const ExpertPass pass = frame.passes[s.pass];
+    const ExpertShard& shard = shard_of(p, pass);
+    load_operand<kIsDown>(p, pass, operand);
+    __syncthreads();
+    const int32_t cols = kIsDown ? shard.width : p.args.table.latent;
+    const OperandLane lane = operand_lane<kIsDown>(pass, cols, operand, me);
+    const int32_t groups = kStreamWarps / p.group_warps[kIsDown];
+    const int32_t outputs = (kIsDown ? kTileRows : kGateRows) * pass.count;
+    for (int32_t i = me.group; i < s.num_tiles; i += groups) {
+        const int32_t tile = s.first_tile + i;
+        Sums<1> sums = {};
+        add_tile<kIsDown>(sums, stream, shard, rows_of_tile<kIsDown>(p, shard, tile, me), lane);
+        round.put(sums[0]);
+        round.meet();
+        for (int32_t at = me.warp_of_group * kWarpSize + lane_idx(); at < outputs;
+             at += p.group_warps[kIsDown] * kWarpSize) {
+            write_tile<kIsDown>(p, pass, tile, me.group, round, at);
+        }
+        round.next_round();
+    }
+    __syncthreads();  // the next segment's rows take the place of this one's
+}
+
+template <bool kIsDown, bool kIsListed>
 __global__ void __launch_bounds__(kStreamThreads, 1)
     grouped_experts_kernel(const __grid_constant__ ExpertsParams p) {
     extern __shared__ __align__(128) std::byte shared[];
     __shared__ LocalList local;
-    auto& memory = *reinterpret_cast<StreamMemory*>(shared);
-    init_ring(memory, p.shape, p.shape.warps_per_group());
-    wait_for_previous();
+    // The second kernel may begin when the frame is there and the first one runs; what it reads
+    // before it waits is the frame and the weights.
+    if constexpr (!kIsDown) cudaGridDependencySynchronize();
+    cudaTriggerProgrammaticLaunchCompletion();
     if constexpr (!kIsListed) {
-        if (warp_idx() < kConsumerWarps) {
-            const PassList list = list_passes(p, local.passes, local.scratch);
-            if (threadIdx.x == 0) local.list = list;
-        }
+        const PassList list = list_passes(p, local.passes, local.scratch);
+        if (threadIdx.x == 0) local.list = list;
         __syncthreads();
     }
     const Frame frame =
         kIsListed ? Frame{p.space.passes, *p.space.list} : Frame{local.passes, local.list};
-    if (frame.list.num_passes == 0) return;
-    if (warp_idx() < kConsumerWarps) {
-        consume(p, frame, memory);
-    } else {
-        produce(p, frame, memory);
+    const StreamWarp me(p.group_warps[kIsDown]);
+    ExpertStream<kIsDown> stream(shared, WarpTiles<kIsDown>(p, frame, me));
+    if constexpr (kIsDown) cudaGridDependencySynchronize();
+    std::byte* sums = shared + ring_bytes(Fp4Stream::kFormat);
+    const StreamShape shape{.group_warps = p.group_warps[kIsDown]};
+    RoundSums<kSumValues> round(sums, shape, me);
+    Segments<kIsDown> segments(p, frame);
+    for (Segment s; segments.next(s);) {
+        run_segment<kIsDown>(p, frame, s, me, sums + sums_bytes(kSumValues), stream, round);
     }
 }
 
 __global__ void __launch_bounds__(kListThreads)
     list_passes_kernel(const __grid_constant__ ExpertsParams p) {
-    __shared__ ListPart scratch[kConsumerWarps];
+    __shared__ ListPart scratch[kStreamWarps];
     wait_for_previous();
     const PassList list = list_passes(p, p.space.passes, scratch);
     if (threadIdx.x == 0) *p.space.list = list;
@@ -334,7 +334,6 @@ int64_t lay_out(const ExpertTable& table, int64_t max_entries, std::byte* base,
         part = reinterpret_cast<std::remove_reference_t<decltype(part)>>(base + at);
         at += aligned(count * static_cast<int64_t>(sizeof(*part)));
     };
-    take(space->tiles_done, places);
     take(space->list, 1);
     take(space->passes, places);
     take(space->h, places * 2 * table.max_width);
@@ -342,34 +341,32 @@ int64_t lay_out(const ExpertTable& table, int64_t max_entries, std::byte* base,
     return at;
 }
 
-// Shared memory: the operand for as many rows together as fit beside a ring.
+// Rows of a pass: as many as fit beside the rings.
 Result<LaunchShape> plan(ExpertsParams& p) {
     K3POD_ASSIGN(const DeviceLimits limits, current_device_limits());
     const ExpertTable& table = p.args.table;
-    StreamShape& shape = p.shape;
-    const int32_t longest = std::min(kMaxChunkBytes, std::max(table.latent, table.max_width) / 2);
-    shape.row_bytes = table.latent / 2;
-    shape.num_chunks = (shape.row_bytes + kMaxChunkBytes - 1) / kMaxChunkBytes;
-    const int32_t even = (shape.row_bytes + shape.num_chunks - 1) / shape.num_chunks;
-    shape.chunk_bytes = (even + 127) / 128 * 128;
-    shape.stage_bytes = kTileRows * ((longest + 127) / 128 * 128 + kRowPadBytes);
-    shape.num_groups = 4;
-    const int32_t of_row = std::max(operand_column_bytes(kUnits, table.latent / 2),
-                                    2 * operand_column_bytes(kUnits, table.max_width / 2));
+    const auto steps_of = [](int32_t cols) { return (cols / 2 + kStepBytes - 1) / kStepBytes; };
+    const int64_t of_row =
+        std::max<int64_t>(operand_column_bytes(kUnits, steps_of(table.latent)),
+                          2 * operand_column_bytes(kUnits, steps_of(table.max_width)));
     constexpr int64_t kStatic = sizeof(LocalList) + 1024;  // 1 KiB is the driver's
-    const int64_t room = limits.shared_bytes - kStatic - kStreamMemoryBytes;
-    const int32_t min_stages = shape.num_groups;  // as plan_stream() has it
-    const int64_t rows = (room - min_stages * shape.stage_bytes) / of_row;
+    const int64_t beside = ring_bytes(Fp4Stream::kFormat) + sums_bytes(kSumValues);
+    const int64_t rows = (limits.shared_bytes - kStatic - beside) / of_row;
     K3POD_TRY(require(rows >= 1, "grouped_experts", "shared memory of a block", limits.shared_bytes,
-                      "enough for four stages and a row"));
-    p.pass_rows = static_cast<int32_t>(std::min<int64_t>(rows, kMaxPassRows));
-    shape.operand_bytes = (p.pass_rows * of_row + 127) / 128 * 128;
-    shape.num_stages = static_cast<int32_t>(
-        std::min<int64_t>((room - shape.operand_bytes) / shape.stage_bytes, kMaxStages));
+                      "enough for the rings and a row"));
+    p.pass_rows = static_cast<int32_t>(std::min<int64_t>({rows, kMaxPassRows, p.args.max_rows}));
+    // As for 16 experts: what a frame brings is not known here.
+    constexpr int32_t kUsualExperts = 16;
+    const auto tiles_of_block = [&](int32_t tiles) {
+        return (int64_t{kUsualExperts} * tiles + limits.num_sms - 1) / limits.num_sms;
+    };
+    p.group_warps[0] =
+        group_warps_for(tiles_of_block(table.max_width / kGateRows), steps_of(table.latent));
+    p.group_warps[1] =
+        group_warps_for(tiles_of_block(table.latent / kTileRows), steps_of(table.max_width));
     return LaunchShape{.grid = static_cast<unsigned>(limits.num_sms),
                        .block = kStreamThreads,
-                       .shared_bytes = kStreamMemoryBytes + shape.operand_bytes +
-                                       int64_t{shape.num_stages} * shape.stage_bytes,
+                       .shared_bytes = beside + p.pass_rows * of_row,
                        .overlaps_previous = true};
 }
 
@@ -416,9 +413,14 @@ Status grouped_experts(const GroupedExpertsArgs& args, CudaStream stream) {
         const LaunchShape one{.block = kListThreads, .overlaps_previous = true};
         K3POD_TRY(launch("list_passes", list_passes_kernel, one, stream, p));
     }
-    const auto kernel = is_listed ? grouped_experts_kernel<true> : grouped_experts_kernel<false>;
-    K3POD_TRY(allow_shared(kName, kernel, shape.shared_bytes));
-    K3POD_TRY(launch(kName, kernel, shape, stream, p));
+    const auto gate = is_listed ? grouped_experts_kernel<false, true>
+                                : grouped_experts_kernel<false, false>;
+    const auto down = is_listed ? grouped_experts_kernel<true, true>
+                                : grouped_experts_kernel<true, false>;
+    for (const auto kernel : {gate, down}) {
+        K3POD_TRY(allow_shared(kName, kernel, shape.shared_bytes));
+        K3POD_TRY(launch(kName, kernel, shape, stream, p));
+    }
     return sum_experts(p, stream);
 }
 

@@ -4,14 +4,13 @@
 #include <cstdint>
 
 #include "common/block.cuh"
-#include "common/bulk_copy.cuh"
 #include "common/stream_shape.h"
 #include "k3pod/kernels/experts.h"
 
 namespace k3pod::kernels {
 
 inline constexpr int kMaxPassRows = 8;  // the columns of an m16n8k16
-inline constexpr int kListThreads = kConsumerWarps * kWarpSize;
+inline constexpr int kListThreads = kStreamWarps * kWarpSize;
 // Frames of up to so many passes are listed by every block for itself.
 inline constexpr int kMaxLocalPasses = 256;
 
@@ -33,7 +32,6 @@ struct PassList {
 
 // The workspace.
 struct ExpertsWorkspace {
-    int32_t* tiles_done;  // [max_passes] tiles of h written; zero between launches
     PassList* list;       // of frames that are not listed by the blocks
     ExpertPass* passes;   // [max_passes]
     __nv_bfloat16* h;     // [max_entries * max_shards][high, low][max_width]
@@ -45,7 +43,7 @@ struct ExpertsParams {
     ExpertsWorkspace space;
     int32_t pass_rows = 0;
     int32_t max_passes = 0;
-    StreamShape shape;  // row_bytes, chunks: of w1; see shape_for()
+    int32_t group_warps[2] = {1, 1};  // that share a tile: of w1 and w3, of w2
 
     __device__ int32_t rows() const { return min(*args.num_rows, args.max_rows); }
     __device__ int32_t num_entries() const { return min(*args.num_entries, args.max_entries); }
@@ -79,14 +77,14 @@ __device__ inline ListPart parts_before(const ListPart& part, ListPart* scratch,
         if (lane_idx() >= offset) sum = add_parts(sum, other);
     }
     if (lane_idx() == kWarpSize - 1) scratch[warp_idx()] = sum;
-    sync_threads_of(15, kListThreads);
+    __syncthreads();
     ListPart before = {};
     total = {};
-    for (int w = 0; w < kConsumerWarps; ++w) {
+    for (int w = 0; w < kStreamWarps; ++w) {
         if (w < warp_idx()) before = add_parts(before, scratch[w]);
         total = add_parts(total, scratch[w]);
     }
-    sync_threads_of(15, kListThreads);
+    __syncthreads();
     return add_parts(before, {sum.num_passes - part.num_passes, sum.width - part.width});
 }
 

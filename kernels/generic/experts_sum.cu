@@ -49,11 +49,6 @@ __global__ void __launch_bounds__(kThreads)
     __shared__ Terms terms;
     wait_for_previous();
     const auto row = static_cast<int32_t>(blockIdx.y);
-    if (row == 0 && blockIdx.x == 0) {
-        for (int32_t i = static_cast<int32_t>(threadIdx.x); i < p.max_passes; i += kThreads) {
-            p.space.tiles_done[i] = 0;
-        }
-    }
     if (row >= p.rows()) return;
     const int32_t latent = p.args.table.latent;
     const auto col = static_cast<int32_t>(blockIdx.x * kThreads + threadIdx.x) * kFloats;

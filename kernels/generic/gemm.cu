@@ -62,11 +62,11 @@ GemmCall slice(const GemmCall& call, int32_t first, int32_t count) {
 
 Status run(const GemmCall& call, CudaStream stream) {
     if (call.tokens == 0) return Status::ok();
-    if (can_stream(call)) return stream_gemm(call, stream);
-    if (!can_tile(call)) return plain_gemm(call, stream);
-    for (int32_t first = 0; first < call.tokens; first += kMaxTileTokens) {
-        const int32_t count = std::min(kMaxTileTokens, call.tokens - first);
-        K3POD_TRY(tile_gemm(slice(call, first, count), stream));
+    K3POD_ASSIGN(const int32_t at_a_time, max_stream_tokens(call));
+    if (at_a_time == 0) return plain_gemm(call, stream);
+    for (int32_t first = 0; first < call.tokens; first += at_a_time) {
+        const int32_t count = std::min(at_a_time, call.tokens - first);
+        K3POD_TRY(stream_gemm(slice(call, first, count), stream));
     }
     return Status::ok();
 }
@@ -96,7 +96,10 @@ bool are_rows_pieces(const GemmCall& call) {
     if (call.weight().format == WeightFormat::kF32) return false;
     if (row_bytes_of(call.weight()) % 16 != 0) return false;
     return std::all_of(call.bands, call.bands + call.num_bands, [](const GemmBand& band) {
-        return reinterpret_cast<uintptr_t>(band.weight.data) % 16 == 0;
+        const MatrixView& w = band.weight;
+        const auto address = [](const void* at) { return reinterpret_cast<uintptr_t>(at); };
+        return address(w.data) % 16 == 0 && address(w.scales) % 4 == 0 &&
+               matrix_scale_bytes(w.format, w.rows, w.cols) % 4 == 0;
     });
 }
 
@@ -135,12 +138,12 @@ Status gated_gemm(const GatedGemmArgs& args, CudaStream stream) {
     return run(call, stream);
 }
 
-int64_t gemm_workspace_bytes(std::span<const GemmBand> bands, int32_t max_tokens) {
-    return bands.empty() ? 0 : tile_gemm_workspace_bytes(bands.front().weight, max_tokens);
+int64_t gemm_workspace_bytes(std::span<const GemmBand>, int32_t) {
+    return 0;
 }
 
-int64_t gated_gemm_workspace_bytes(const MatrixView& gate, int32_t max_tokens) {
-    return tile_gemm_workspace_bytes(gate, max_tokens);
+int64_t gated_gemm_workspace_bytes(const MatrixView&, int32_t) {
+    return 0;
 }
 
 }  // namespace k3pod::kernels

@@ -37,14 +37,10 @@ int64_t row_bytes_of(const MatrixView& weight);
 // cores take.
 bool are_rows_pieces(const GemmCall& call);
 
-// Weights through shared memory once, activations resident: few tokens, aligned rows.
-bool can_stream(const GemmCall& call);
+// How many tokens stream_gemm() takes at a time for these weights; 0: none.
+Result<int32_t> max_stream_tokens(const GemmCall& call);
+// Every weight byte once.
 Status stream_gemm(const GemmCall& call, CudaStream stream);
-
-// Weights once for up to kMaxTileTokens tokens, activations laid out in the workspace first.
-bool can_tile(const GemmCall& call);
-Status tile_gemm(const GemmCall& call, CudaStream stream);
-int64_t tile_gemm_workspace_bytes(const MatrixView& weight, int32_t tokens);
 
 // Any shape and format, one value at a time.
 Status plain_gemm(const GemmCall& call, CudaStream stream);

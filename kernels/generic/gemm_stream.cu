@@ -1,5 +1,9 @@
-// Products with up to four rows of activations: every weight byte passes once, the activations stay
-// in shared memory as two bf16 columns a token.
+// Products that read every weight byte once, with the activations in shared memory.
+//
+// Up to four tokens are two columns each, the upper and the lower part, so that one product of the
+// tensor cores takes both. More tokens are a column each in two operands, one for each part.
+
+#include <algorithm>
 
 #include "common/launch.cuh"
 #include "common/situ.cuh"
@@ -11,6 +15,9 @@
 namespace k3pod::kernels {
 namespace {
 
+constexpr int32_t kPairedTokens = 4;
+constexpr int32_t kMostTokens = 16;
+
 struct StreamParams {
     StreamShape shape;
     int32_t tokens = 0;
@@ -20,125 +27,318 @@ struct StreamParams {
     float linear_beta = 0;
 };
 
-// Columns 2t and 2t + 1 of the operand are the upper and lower bf16 part of token t.
-template <class F>
-__device__ void load_operand(const StreamParams& p, std::byte* operand) {
-    const int32_t column_bytes = Operand<F::kUnits>::column_bytes(p.shape.row_bytes);
-    const int32_t units = Operand<F::kUnits>::num_units(p.shape.row_bytes);
-    const int32_t cols = p.bands.bands[0].weight.cols;
-    for (int32_t i = static_cast<int32_t>(threadIdx.x); i < units * p.tokens; i += kConsumers) {
-        const int32_t token = i / units;
-        const int32_t unit = i % units;
-        const SplitUnit x = load_split_unit<F>(p.x, p.tokens, cols, token, unit);
-        std::byte* at = operand + 2 * token * column_bytes + Operand<F::kUnits>::unit_offset(unit);
-        *reinterpret_cast<uint4*>(at) = x.high;
-        *reinterpret_cast<uint4*>(at + column_bytes) = x.low;
+// Where outputs come from: a lane's kValues sums of a tile.
+template <int kTiles>
+struct ColumnPerPart {
+    static constexpr int kValues = 4 * kTiles;
+    static __device__ int32_t num_columns(int32_t tokens) { return tokens; }
+    static __device__ int32_t column(int32_t token) { return token; }
+    static __device__ void fold(const Sums<kTiles>& sums, float (&values)[kValues]) {
+#pragma unroll
+        for (int i = 0; i < kValues; ++i) values[i] = sums[i / 4][i % 4];
     }
-}
-
-// Thread i of the group writes one of the tile's 16 x 4 outputs, or of the 8 x 4 of a gated tile.
-// The sums of a lane are rows g and g + 8 of token lane % 4.
-template <class F, bool kIsGated, class SumAt>
-__device__ void write_tile(const StreamParams& p, int32_t tile, int thread, SumAt sum_at) {
-    constexpr int kRows = kIsGated ? 8 : kTileRows;
-    const int token = thread / kRows;
-    const int row_of_tile = thread % kRows;
-    if (token >= p.tokens) return;
-    const TileRow<kIsGated> at(p.bands, tile, row_of_tile);
-    if (!at.exists()) return;
-    const int lane = row_of_tile % 8 * 4 + token;
-    float value = sum_at(lane * 2 + row_of_tile / 8) * F::unscale(at.weight());
-    if constexpr (kIsGated) {
-        const float up = sum_at(lane * 2 + 1) * F::unscale(p.bands.bands[1].weight);
-        value = situ(value, up, p.beta, p.linear_beta);
+    static __device__ int lane(int row, int token) { return row % 8 * 4 + token % 8 / 2; }
+    static __device__ int value(int row, int token) {
+        return token / 8 * 4 + row / 8 * 2 + token % 2;
     }
-    write_output(*at.band, token, at.row, value);
-}
+    // The other way round.
+    static __device__ int token(int lane_of_quad, int value) {
+        return value / 4 * 8 + 2 * lane_of_quad + value % 2;
+    }
+};
+struct ColumnsPaired {
+    static constexpr int kValues = 2;
+    static __device__ int32_t num_columns(int32_t tokens) { return 2 * tokens; }
+    static __device__ int32_t column(int32_t token) { return 2 * token; }
+    static __device__ void fold(const Sums<1>& sums, float (&values)[kValues]) {
+        values[0] = sums[0][0] + sums[0][1];
+        values[1] = sums[0][2] + sums[0][3];
+    }
+    static __device__ int lane(int row, int token) { return row % 8 * 4 + token; }
+    static __device__ int value(int row, int) { return row / 8; }
+    static __device__ int token(int lane_of_quad, int) { return lane_of_quad; }
+};
+template <int kTiles>
+struct ColumnsFor {
+    using Type = ColumnPerPart<kTiles>;
+};
+template <>
+struct ColumnsFor<0> {
+    using Type = ColumnsPaired;
+};
 
+// Tiles are dealt out to clusters in contiguous, equal parts, and there to groups in turn.
 template <class F, bool kIsGated>
-__device__ void consume(const StreamParams& p, StreamMemory& memory, const TileRange& tiles) {
-    wait_for_previous();
-    load_operand<F>(p, memory.operand());
-    sync_consumers();
+class GroupTiles {
+  public:
+    __device__ GroupTiles(const StreamParams& p, const StreamWarp& me, StepRange steps)
+        : p_(p), lane_of_quad_(me.lane_of_quad), row_(me.row), steps_(steps) {
+        const auto cluster = static_cast<int32_t>(blockIdx.x) / p.shape.cluster;
+        const auto clusters = static_cast<int32_t>(gridDim.x) / p.shape.cluster;
+        begin_ = first_of(cluster, clusters);
+        end_ = first_of(cluster + 1, clusters);
+        next_ = begin_ + me.group;
+    }
+    __device__ int32_t begin() const { return begin_; }
+    __device__ int32_t end() const { return end_; }
 
-    const Consumer me(p.shape);
-    const int32_t column = min(me.row, 2 * p.tokens - 1);
-    const OperandLane operand{.high = memory.operand() +
-                                      column * Operand<F::kUnits>::column_bytes(p.shape.row_bytes) +
-                                      me.lane_of_quad * 16};
-    const auto scale_row = [&](int tile, int row, int lane_of_quad) {
-        const TileRow<kIsGated> at(p.bands, tiles.begin + tile, row);
-        return at.template scale_row<F>(lane_of_quad);
-    };
-    const auto finish = [&](int tile, const float(&sums)[4]) {
-        const float of_tokens[2] = {sums[0] + sums[1], sums[2] + sums[3]};
-        sum_over_group(memory, me, of_tokens, [&](auto sum_at) {
-            if (me.thread_of_group() < 4 * kTileRows) {
-                write_tile<F, kIsGated>(p, tiles.begin + tile, me.thread_of_group(), sum_at);
+    __device__ bool next(LaneRows& rows) {
+        if (next_ >= end_) return false;
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            // A row that does not exist is another one, whose output nobody writes.
+            const TileRow<kIsGated> at(p_.bands, next_, row_ + 8 * i);
+            const int32_t row = min(at.row, at.weight().rows - 1);
+            rows.data[i] =
+                at.weight().data + int64_t{row} * p_.shape.row_bytes + lane_of_quad_ * 16;
+            rows.scales[i] = F::word_of(at.template scale_row<F>(lane_of_quad_));
+        }
+        rows.row_bytes = p_.shape.row_bytes - lane_of_quad_ * 16;
+        rows.scale_step = F::kScaleStep;
+        rows.steps = steps_;
+        next_ += p_.shape.num_groups();
+        return true;
+    }
+    // Of the tile that is consumed, which is not the one that next() is at.
+    __device__ void scale_shifts(int32_t tile, int (&shifts)[2]) const {
+        if constexpr (F::kHasShifts) {
+#pragma unroll
+            for (int i = 0; i < 2; ++i) {
+                const TileRow<kIsGated> at(p_.bands, tile, row_ + 8 * i);
+                shifts[i] = F::scale_shift(at.template scale_row<F>(lane_of_quad_));
             }
-        });
-    };
-    RingPosition at;
-    consume_tiles<F>(memory, p.shape, tiles.count, operand, scale_row, finish, at);
+        }
+    }
+
+  private:
+    __device__ int32_t first_of(int32_t cluster, int32_t clusters) const {
+        return static_cast<int32_t>(int64_t{p_.bands.num_tiles} * cluster / clusters);
+    }
+    const StreamParams& p_;
+    int32_t lane_of_quad_, row_;
+    StepRange steps_;
+    int32_t begin_, end_, next_;
+};
+
+// What a token's values are multiplied with to become f16, and the largest of them, as bits.
+struct TokenScales {
+    uint32_t largest[kMostTokens];
+    __device__ float scale(int token) const { return f16_scale(__uint_as_float(largest[token])); }
+};
+
+// A block's columns of the activations. Calls use(token, unit of the block, its eight values).
+template <class F, class Use>
+__device__ void for_each_unit(const StreamParams& p, StepRange of_block, Use use) {
+    const int32_t units = Operand<F::kUnits>::num_units(of_block.count());
+    const int32_t first_unit = Operand<F::kUnits>::num_units(of_block.begin);
+    for (int32_t token = 0; token < p.tokens; ++token) {
+        for (auto unit = static_cast<int32_t>(threadIdx.x); unit < units; unit += kStreamThreads) {
+            float values[8];
+            load_unit(p.x, p.bands.bands[0].weight.cols, token, (first_unit + unit) * 8, values);
+            use(token, unit, values);
+        }
+    }
 }
 
-template <class F, bool kIsGated>
+template <class F>
+__device__ void find_largest(const StreamParams& p, TokenScales& scales, StepRange of_block) {
+    if (threadIdx.x < kMostTokens) scales.largest[threadIdx.x] = 0;
+    __syncthreads();
+    for_each_unit<F>(p, of_block, [&](int32_t token, int32_t, const float(&values)[8]) {
+        float largest = 0;
+#pragma unroll
+        for (const float v : values) largest = fmaxf(largest, fabsf(v));
+        atomicMax(&scales.largest[token], __float_as_uint(largest));
+    });
+    __syncthreads();
+}
+
+template <class F, class Columns>
+__device__ void load_operand(const StreamParams& p, std::byte* operand, TokenScales& scales,
+                             StepRange of_block) {
+    if constexpr (F::kIsF16) find_largest<F>(p, scales, of_block);
+    const int32_t column_bytes = Operand<F::kUnits>::column_bytes(p.shape.block_steps());
+    const bool has_low = Columns::kValues == 2 || p.x.bf16 == nullptr;
+    const int32_t to_low =
+        Columns::kValues == 2 ? column_bytes : Columns::num_columns(p.tokens) * column_bytes;
+    for_each_unit<F>(p, of_block, [&](int32_t token, int32_t unit, const float(&values)[8]) {
+        const float scale = F::kIsF16 ? scales.scale(token) : 1.0f;
+        const SplitUnit x = split_unit<F>(values, scale);
+        std::byte* at = operand + Columns::column(token) * column_bytes +
+                        Operand<F::kUnits>::unit_offset(unit);
+        *reinterpret_cast<uint4*>(at) = x.high;
+        if (has_low) *reinterpret_cast<uint4*>(at + to_low) = x.low;
+    });
+    __syncthreads();
+}
+
+template <class F, class Columns>
+__device__ OperandLane operand_lane(const StreamParams& p, const std::byte* operand,
+                                    const StreamWarp& me) {
+    const int32_t column_bytes = Operand<F::kUnits>::column_bytes(p.shape.block_steps());
+    const int32_t columns = Columns::num_columns(p.tokens);
+    const std::byte* high =
+        operand + min(me.row, columns - 1) * column_bytes + me.lane_of_quad * 16;
+    const bool has_low = Columns::kValues != 2 && p.x.bf16 == nullptr;
+    // With two tiles of tokens, a lane's second column may not exist either.
+    const int32_t second = min(me.row + 8, columns - 1) - min(me.row, columns - 1);
+    return {.high = high,
+            .low = has_low ? high + columns * column_bytes : nullptr,
+            .tile_stride = second * column_bytes};
+}
+
+// The threads that write outputs together, and the tiles of a round that they write.
+struct Writers {
+    int32_t thread, threads;
+    int32_t first_group, groups;
+    __device__ Writers(const StreamShape& shape, const StreamWarp& me, int32_t rank) {
+        if (shape.cluster > 1) {
+            thread = rank * kStreamThreads + static_cast<int32_t>(threadIdx.x);
+            threads = shape.cluster * kStreamThreads;
+            first_group = 0, groups = shape.num_groups();
+        } else {
+            thread = me.warp_of_group * kWarpSize + lane_idx();
+            threads = shape.group_warps * kWarpSize;
+            first_group = me.group, groups = 1;
+        }
+    }
+};
+
+template <class F, bool kIsGated, class Columns>
+__device__ void write_round(const StreamParams& p, const RoundSums<Columns::kValues>& sums,
+                            int32_t first_tile, int32_t end_tile, const Writers& writers) {
+    constexpr int kRows = kIsGated ? 8 : kTileRows;
+    const int32_t of_tile = kRows * p.tokens;
+    const int32_t tiles = min(writers.groups, end_tile - first_tile - writers.first_group);
+    for (int32_t i = writers.thread; i < tiles * of_tile; i += writers.threads) {
+        const int group = writers.first_group + i / of_tile;
+        const int token = i % of_tile / kRows;
+        const int row = i % kRows;
+        const TileRow<kIsGated> at(p.bands, first_tile + group, row);
+        if (!at.exists()) continue;
+        const int lane = Columns::lane(row, token);
+        float value = sums.total(group, lane, Columns::value(row, token)) * F::unscale(at.weight());
+        if constexpr (kIsGated) {
+            const float up = sums.total(group, lane, Columns::value(row + 8, token)) *
+                             F::unscale(p.bands.bands[1].weight);
+            value = situ(value, up, p.beta, p.linear_beta);
+        }
+        write_output(*at.band, token, at.row, value);
+    }
+}
+
+// kTiles: of eight tokens; 0: up to four, paired.
+template <class F, bool kIsGated, int kTiles>
 __global__ void __launch_bounds__(kStreamThreads, 1)
     gemm_stream_kernel(const __grid_constant__ StreamParams p) {
+    using Columns = typename ColumnsFor<kTiles>::Type;
+    constexpr int kSumTiles = kTiles == 0 ? 1 : kTiles;
     extern __shared__ __align__(128) std::byte shared[];
-    auto& memory = *reinterpret_cast<StreamMemory*>(shared);
-    const TileRange tiles(p.bands.num_tiles);
-    init_ring(memory, p.shape, p.shape.warps_per_group());
-    if (warp_idx() < kConsumerWarps) {
-        consume<F, kIsGated>(p, memory, tiles);
-        return;
-    }
+    __shared__ TokenScales scales;
+    std::byte* sums_memory = shared + ring_bytes(F::kFormat);
+    std::byte* operand = sums_memory + sums_bytes(Columns::kValues);
+
+    const StreamWarp me(p.shape.group_warps);
+    const auto rank = static_cast<int32_t>(blockIdx.x) % p.shape.cluster;
+    const int32_t block_steps = p.shape.block_steps();
+    const StepRange of_block{min(rank * block_steps, p.shape.num_steps()),
+                             min((rank + 1) * block_steps, p.shape.num_steps())};
+    const StepRange steps = steps_of_warp(me, p.shape.group_warps, of_block);
+    const GroupTiles<F, kIsGated> tiles(p, me, steps);
     // Weights are written by nobody, so the copies begin before the previous kernel has ended.
-    const auto row_of = [&](int tile, int row) -> const std::byte* {
-        const TileRow<kIsGated> at(p.bands, tiles.begin + tile, row);
-        return at.exists() ? at.weight().data + int64_t{at.row} * p.shape.row_bytes : nullptr;
-    };
-    RingPosition at;
-    produce_tiles(memory, p.shape, tiles.count, row_of, at);
+    LaneStream<F, GroupTiles<F, kIsGated>> stream(shared, tiles);
+    wait_for_previous();
+    load_operand<F, Columns>(p, operand, scales, of_block);
+
+    float unscale[Columns::kValues];
+#pragma unroll
+    for (int i = 0; i < Columns::kValues; ++i) {
+        const int token = min(Columns::token(me.lane_of_quad, i), p.tokens - 1);
+        unscale[i] = F::kIsF16 ? 1.0f / scales.scale(token) : 1.0f;
+    }
+    const OperandLane lane = operand_lane<F, Columns>(p, operand, me);
+    const Writers writers(p.shape, me, rank);
+    RoundSums<Columns::kValues> round(sums_memory, p.shape, me);
+    for (int32_t first = tiles.begin(); first < tiles.end(); first += p.shape.num_groups()) {
+        const bool has_tile = first + me.group < tiles.end();
+        if (has_tile) {
+            int shifts[2] = {};
+            tiles.scale_shifts(first + me.group, shifts);
+            Sums<kSumTiles> sums = {};
+            stream.template add_tile<F, kSumTiles>(sums, steps.count(), shifts, lane,
+                                                   steps.begin - of_block.begin);
+            float values[Columns::kValues];
+            Columns::fold(sums, values);
+#pragma unroll
+            for (int i = 0; i < Columns::kValues; ++i) values[i] *= unscale[i];
+            round.put(values);
+        }
+        if (p.shape.cluster == 1 && !has_tile) break;
+        round.meet();
+        write_round<F, kIsGated, Columns>(p, round, first, tiles.end(), writers);
+        round.next_round();
+    }
+    if (p.shape.cluster > 1) round.meet();  // others read this block's sums
 }
 
-int64_t operand_bytes_of(const GemmCall& call) {
-    const auto row_bytes = static_cast<int32_t>(row_bytes_of(call.weight()));
-    return int64_t{2} * call.tokens *
-           operand_column_bytes(units_per_16_bytes(call.weight().format), row_bytes);
+template <class F, bool kIsGated>
+auto kernel_for(int32_t tokens) {
+    if (tokens <= kPairedTokens) return gemm_stream_kernel<F, kIsGated, 0>;
+    return tokens <= 8 ? gemm_stream_kernel<F, kIsGated, 1> : gemm_stream_kernel<F, kIsGated, 2>;
 }
 
-Result<StreamPlan> plan_of(const GemmCall& call) {
-    K3POD_ASSIGN(const DeviceLimits limits, current_device_limits());
-    const auto plan = plan_stream(limits, tile_bands(call).num_tiles, row_bytes_of(call.weight()),
-                                  operand_bytes_of(call));
-    if (!plan) return failed_precondition("gemm: the activations do not fit shared memory");
-    return *plan;
+StreamWork work_of(const GemmCall& call) {
+    StreamWork work;
+    work.format = call.weight().format;
+    work.num_tiles = tile_bands(call).num_tiles;
+    work.row_bytes = static_cast<int32_t>(row_bytes_of(call.weight()));
+    const bool is_paired = call.tokens <= kPairedTokens;
+    const bool has_low = is_paired || call.x.bf16 == nullptr;
+    work.columns = call.tokens * (has_low ? 2 : 1);
+    work.sum_values = is_paired ? 2 : call.tokens <= 8 ? 4 : 8;
+    return work;
 }
 
 template <class F>
 Status launch_stream(const GemmCall& call, CudaStream stream) {
-    K3POD_ASSIGN(const StreamPlan plan, plan_of(call));
-    const StreamParams p{.shape = plan.shape,
+    const char* name = call.is_gated ? "gated_gemm" : "gemm";
+    const auto kernel =
+        call.is_gated ? kernel_for<F, true>(call.tokens) : kernel_for<F, false>(call.tokens);
+    K3POD_ASSIGN(const DeviceLimits limits, current_device_limits());
+    auto plan = plan_stream(limits, work_of(call));
+    if (!plan) return internal_error("gemm: the activations do not fit shared memory");
+    const auto shape_of = [&] {
+        return LaunchShape{.grid = static_cast<unsigned>(plan->grid),
+                           .block = kStreamThreads,
+                           .shared_bytes = plan->shared_bytes,
+                           .cluster = static_cast<unsigned>(plan->shape.cluster),
+                           .overlaps_previous = true};
+    };
+    K3POD_TRY(allow_shared(name, kernel, plan->shared_bytes));
+    if (plan->shape.cluster > 2) {
+        K3POD_ASSIGN(const int32_t most, most_active_clusters(name, kernel, shape_of()));
+        plan = plan_stream(limits, work_of(call), std::max(most, 1));
+    }
+    const StreamParams p{.shape = plan->shape,
                          .tokens = call.tokens,
                          .x = call.x,
                          .bands = tile_bands(call),
                          .beta = call.beta,
                          .linear_beta = call.linear_beta};
-    const LaunchShape shape{.grid = static_cast<unsigned>(plan.grid),
-                            .block = kStreamThreads,
-                            .shared_bytes = plan.shared_bytes,
-                            .overlaps_previous = true};
-    const char* name = call.is_gated ? "gated_gemm" : "gemm";
-    const auto kernel = call.is_gated ? gemm_stream_kernel<F, true> : gemm_stream_kernel<F, false>;
-    K3POD_TRY(allow_shared(name, kernel, plan.shared_bytes));
-    return launch(name, kernel, shape, stream, p);
+    return launch(name, kernel, shape_of(), stream, p);
 }
 
 }  // namespace
 
-bool can_stream(const GemmCall& call) {
-    return call.tokens <= kMaxStreamedTokens && are_rows_pieces(call) && plan_of(call).is_ok();
+Result<int32_t> max_stream_tokens(const GemmCall& call) {
+    if (!are_rows_pieces(call)) return 0;
+    K3POD_ASSIGN(const DeviceLimits limits, current_device_limits());
+    for (const int32_t tokens : {kMostTokens, 8, kPairedTokens, 1}) {
+        GemmCall part = call;
+        part.tokens = tokens;
+        if (plan_stream(limits, work_of(part))) return tokens;
+    }
+    return 0;
 }
 
 Status stream_gemm(const GemmCall& call, CudaStream stream) {
