@@ -4,6 +4,7 @@
 
 #include <fmt/core.h>
 
+#include <CLI/CLI.hpp>
 #include <vector>
 
 #include "bench/support/gpu_memory.h"
@@ -140,12 +141,16 @@ void run_case(const Layers& layers, const nlohmann::ordered_json& about, int32_t
 }  // namespace
 }  // namespace k3pod::bench
 
-int main() {
+int main(int argc, char** argv) {
     using namespace k3pod::bench;
+    CLI::App app("Times the experts of a frame on a GPU, one JSON line a case.");
+    std::vector<int32_t> widths = {3072, 384};
+    app.add_option("--width", widths, "Widths of the shards")->check(CLI::Range(32, 3072));
+    CLI11_PARSE(app, argc, argv);
     ok_or_exit(k3pod::use_cuda_device(0));
     const double read_rate = value_or_exit(gpu_read_rate());
     for (const k3pod::WeightFormat format : {kMxfp4, kNvfp4}) {
-        for (const int32_t width : {3072, 384}) {
+        for (const int32_t width : widths) {
             const Layers layers(format, width);
             auto about = report_header("expert");
             about["format"] = k3pod::weight_format_name(format);

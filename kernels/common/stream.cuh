@@ -153,11 +153,11 @@ __device__ inline StepRange steps_of_warp(const StreamWarp& me, int32_t group_wa
 }
 
 // A warp's ring. Each lane's copies are its own; scales of a format that shares them are lane 0's.
-template <class F>
+template <class F, int kStages>
 class LaneRing {
   public:
     __device__ explicit LaneRing(std::byte* rings)
-        : at_(rings + warp_idx() * kRingStages * kStageBytes) {}
+        : at_(rings + warp_idx() * kStages * kStageBytes) {}
 
     __device__ void fill(int slot, const LaneRows& rows, int32_t step) {
         std::byte* stage = at_ + slot * kStageBytes;
@@ -187,13 +187,13 @@ class LaneRing {
 
 // The stream of one warp. `Tiles` is where its tiles come from, in the order in which they are
 // consumed: bool next(LaneRows&) gives the next one, or says that there is none.
-template <class F, class Tiles>
+template <class F, int kStages, class Tiles>
 class LaneStream {
   public:
     // Starts the first copies: nothing that Tiles reads may still be written by others.
     __device__ LaneStream(std::byte* rings, const Tiles& tiles) : ring_(rings), tiles_(tiles) {
 #pragma unroll
-        for (int slot = 0; slot < kRingStages; ++slot) fill_next(slot);
+        for (int slot = 0; slot < kStages; ++slot) fill_next(slot);
     }
 
     // sums += the warp's `count` steps of the next tile. `operand_step` is where the first of them
@@ -203,13 +203,13 @@ class LaneStream {
                              const OperandLane& operand, int32_t operand_step) {
         Sums<kTiles> of_halves[kStepHalves] = {};
         for (int32_t i = 0; i < count; ++i) {
-            wait_for_copies<kRingStages - 1>();
+            wait_for_copies<kStages - 1>();
             if constexpr (F::kSharesScales) __syncwarp();
             const LaneStep<G> step = ring_.template take<G>(slot_, shifts);
             add_step<G, kTiles>(of_halves, step, operand, operand_step + i);
             if constexpr (F::kSharesScales) __syncwarp();
             fill_next(slot_);
-            slot_ = slot_ + 1 == kRingStages ? 0 : slot_ + 1;
+            slot_ = slot_ + 1 == kStages ? 0 : slot_ + 1;
         }
 #pragma unroll
         for (int tile = 0; tile < kTiles; ++tile) {
@@ -228,7 +228,7 @@ class LaneStream {
         commit_copies();  // an empty one too: the waits count them
     }
 
-    LaneRing<F> ring_;
+    LaneRing<F, kStages> ring_;
     Tiles tiles_;
     LaneRows rows_;
     int32_t step_ = 0;

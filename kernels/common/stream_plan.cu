@@ -9,9 +9,7 @@
 namespace k3pod::kernels {
 namespace {
 
-// Up to here the next kernel's blocks fit beside this one's, and their first weights are under way
-// when this one ends.
-constexpr int64_t kSmallOperandBytes = 32 * 1024;
+constexpr int64_t kStaticBytes = 2048;  // the driver's and the kernel's own
 
 int64_t ceil_div(int64_t a, int64_t b) {
     return (a + b - 1) / b;
@@ -47,22 +45,25 @@ std::optional<StreamPlan> plan_stream(const DeviceLimits& limits, const StreamWo
     StreamPlan plan;
     StreamShape& shape = plan.shape;
     shape.row_bytes = work.row_bytes;
-    const int64_t beside = ring_bytes(work.format) + sums_bytes(work.sum_values);
     const auto operand_bytes = [&] {
         return int64_t{work.columns} *
                operand_column_bytes(units_per_16_bytes(work.format), shape.block_steps());
     };
-    if (operand_bytes() > kSmallOperandBytes && shape.num_steps() > 1) shape.cluster = 2;
-    while (beside + operand_bytes() > limits.shared_bytes) {
+    const auto shared_bytes = [&](int32_t stages) {
+        return ring_bytes(work.format, stages) + sums_bytes(work.sum_values) + operand_bytes();
+    };
+    while (shared_bytes(kFewStages) > limits.shared_bytes - kStaticBytes) {
         if (shape.cluster == kMaxStreamCluster || shape.block_steps() == 1) return std::nullopt;
         shape.cluster *= 2;
     }
+    const bool is_roomy = shared_bytes(kManyStages) <= limits.shared_bytes - kStaticBytes;
+    plan.stages = is_roomy ? kManyStages : kFewStages;
     shape.operand_bytes = static_cast<int32_t>(operand_bytes());
     if (most_clusters == 0) most_clusters = limits.num_sms / shape.cluster;
     const int64_t clusters = std::min<int64_t>(most_clusters, work.num_tiles);
     plan.grid = static_cast<int32_t>(clusters) * shape.cluster;
     shape.group_warps = group_warps_for(ceil_div(work.num_tiles, clusters), shape.block_steps());
-    plan.shared_bytes = beside + shape.operand_bytes;
+    plan.shared_bytes = shared_bytes(plan.stages);
     return plan;
 }
 

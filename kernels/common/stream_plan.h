@@ -18,7 +18,8 @@ Result<DeviceLimits> current_device_limits();
 
 struct StreamPlan {
     StreamShape shape;
-    int32_t grid = 0;  // blocks, whole clusters
+    int32_t stages = 0;  // kFewStages or kManyStages
+    int32_t grid = 0;    // blocks, whole clusters
     int64_t shared_bytes = 0;
 };
 

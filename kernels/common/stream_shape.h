@@ -14,9 +14,10 @@ inline constexpr int kStepBytes = 128;
 inline constexpr int kStepHalves = 2;
 inline constexpr int kStreamWarps = 16;
 inline constexpr int kStreamThreads = kStreamWarps * 32;
-// Steps of each warp in shared memory. Two of three are under way: 64 KiB for a multiprocessor,
-// twice what Little's law asks for at 4.5 TB/s and a microsecond.
-inline constexpr int kRingStages = 3;
+// Steps of each warp in shared memory, all but one of them under way: 64 KiB of a multiprocessor's
+// 16 warps where room is short, twice what Little's law asks for at 4.5 TB/s and a microsecond.
+inline constexpr int kFewStages = 3;
+inline constexpr int kManyStages = 5;
 inline constexpr int kMaxStreamCluster = 8;
 
 struct StreamShape {
@@ -62,8 +63,8 @@ constexpr int32_t stage_bytes(WeightFormat format) {
     return 0;
 }
 
-constexpr int32_t ring_bytes(WeightFormat format) {
-    return kStreamWarps * kRingStages * stage_bytes(format);
+constexpr int32_t ring_bytes(WeightFormat format, int32_t stages) {
+    return kStreamWarps * stages * stage_bytes(format);
 }
 
 // Sums of a tile for each group, of this round and of the one before. values: of a lane.

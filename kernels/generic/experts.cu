@@ -24,6 +24,8 @@ namespace {
 constexpr int kGateRows = 8;  // of a tile: eight of w1 and eight of w3
 constexpr int kUnits = Fp4Stream::kUnits;
 constexpr int kSumValues = 4;
+// Room for eight rows is worth more than another step under way.
+constexpr int kExpertStages = 2;
 
 struct LocalList {
     ListPart scratch[kStreamWarps];
@@ -243,7 +245,7 @@ __device__ OperandLane operand_lane(const ExpertPass& pass, int32_t cols, const 
 }
 
 template <bool kIsDown>
-using ExpertStream = LaneStream<Fp4Stream, WarpTiles<kIsDown>>;
+using ExpertStream = LaneStream<Fp4Stream, kExpertStages, WarpTiles<kIsDown>>;
 
 template <bool kIsDown>
 __device__ void add_tile(Sums<1>& sums, ExpertStream<kIsDown>& stream, const ExpertShard& shard,
@@ -304,7 +306,7 @@ __global__ void __launch_bounds__(kStreamThreads, 1)
     const StreamWarp me(p.group_warps[kIsDown]);
     ExpertStream<kIsDown> stream(shared, WarpTiles<kIsDown>(p, frame, me));
     if constexpr (kIsDown) cudaGridDependencySynchronize();
-    std::byte* sums = shared + ring_bytes(Fp4Stream::kFormat);
+    std::byte* sums = shared + ring_bytes(Fp4Stream::kFormat, kExpertStages);
     const StreamShape shape{.group_warps = p.group_warps[kIsDown]};
     RoundSums<kSumValues> round(sums, shape, me);
     Segments<kIsDown> segments(p, frame);
@@ -350,7 +352,7 @@ Result<LaunchShape> plan(ExpertsParams& p) {
         std::max<int64_t>(operand_column_bytes(kUnits, steps_of(table.latent)),
                           2 * operand_column_bytes(kUnits, steps_of(table.max_width)));
     constexpr int64_t kStatic = sizeof(LocalList) + 1024;  // 1 KiB is the driver's
-    const int64_t beside = ring_bytes(Fp4Stream::kFormat) + sums_bytes(kSumValues);
+    const int64_t beside = ring_bytes(Fp4Stream::kFormat, kExpertStages) + sums_bytes(kSumValues);
     const int64_t rows = (limits.shared_bytes - kStatic - beside) / of_row;
     K3POD_TRY(require(rows >= 1, "grouped_experts", "shared memory of a block", limits.shared_bytes,
                       "enough for the rings and a row"));

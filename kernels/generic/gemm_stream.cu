@@ -126,17 +126,15 @@ struct TokenScales {
     __device__ float scale(int token) const { return f16_scale(__uint_as_float(largest[token])); }
 };
 
-// A block's columns of the activations. Calls use(token, unit of the block, its eight values).
+// A token's units in a block's columns, each by one thread: use(unit of the block, its values).
 template <class F, class Use>
-__device__ void for_each_unit(const StreamParams& p, StepRange of_block, Use use) {
+__device__ void for_each_unit(const StreamParams& p, StepRange of_block, int32_t token, Use use) {
     const int32_t units = Operand<F::kUnits>::num_units(of_block.count());
     const int32_t first_unit = Operand<F::kUnits>::num_units(of_block.begin);
-    for (int32_t token = 0; token < p.tokens; ++token) {
-        for (auto unit = static_cast<int32_t>(threadIdx.x); unit < units; unit += kStreamThreads) {
-            float values[8];
-            load_unit(p.x, p.bands.bands[0].weight.cols, token, (first_unit + unit) * 8, values);
-            use(token, unit, values);
-        }
+    for (auto unit = static_cast<int32_t>(threadIdx.x); unit < units; unit += kStreamThreads) {
+        float values[8];
+        load_unit(p.x, p.bands.bands[0].weight.cols, token, (first_unit + unit) * 8, values);
+        use(unit, values);
     }
 }
 
@@ -144,12 +142,15 @@ template <class F>
 __device__ void find_largest(const StreamParams& p, TokenScales& scales, StepRange of_block) {
     if (threadIdx.x < kMostTokens) scales.largest[threadIdx.x] = 0;
     __syncthreads();
-    for_each_unit<F>(p, of_block, [&](int32_t token, int32_t, const float(&values)[8]) {
+    for (int32_t token = 0; token < p.tokens; ++token) {
         float largest = 0;
+        for_each_unit<F>(p, of_block, token, [&](int32_t, const float(&values)[8]) {
 #pragma unroll
-        for (const float v : values) largest = fmaxf(largest, fabsf(v));
-        atomicMax(&scales.largest[token], __float_as_uint(largest));
-    });
+            for (const float v : values) largest = fmaxf(largest, fabsf(v));
+        });
+        const uint32_t of_warp = __reduce_max_sync(kAllLanes, __float_as_uint(largest));
+        if (lane_idx() == 0) atomicMax(&scales.largest[token], of_warp);
+    }
     __syncthreads();
 }
 
@@ -161,14 +162,16 @@ __device__ void load_operand(const StreamParams& p, std::byte* operand, TokenSca
     const bool has_low = Columns::kValues == 2 || p.x.bf16 == nullptr;
     const int32_t to_low =
         Columns::kValues == 2 ? column_bytes : Columns::num_columns(p.tokens) * column_bytes;
-    for_each_unit<F>(p, of_block, [&](int32_t token, int32_t unit, const float(&values)[8]) {
+    for (int32_t token = 0; token < p.tokens; ++token) {
         const float scale = F::kIsF16 ? scales.scale(token) : 1.0f;
-        const SplitUnit x = split_unit<F>(values, scale);
-        std::byte* at = operand + Columns::column(token) * column_bytes +
-                        Operand<F::kUnits>::unit_offset(unit);
-        *reinterpret_cast<uint4*>(at) = x.high;
-        if (has_low) *reinterpret_cast<uint4*>(at + to_low) = x.low;
-    });
+        std::byte* column = operand + Columns::column(token) * column_bytes;
+        for_each_unit<F>(p, of_block, token, [&](int32_t unit, const float(&values)[8]) {
+            const SplitUnit x = split_unit<F>(values, scale);
+            std::byte* at = column + Operand<F::kUnits>::unit_offset(unit);
+            *reinterpret_cast<uint4*>(at) = x.high;
+            if (has_low) *reinterpret_cast<uint4*>(at + to_low) = x.low;
+        });
+    }
     __syncthreads();
 }
 
@@ -228,14 +231,14 @@ __device__ void write_round(const StreamParams& p, const RoundSums<Columns::kVal
 }
 
 // kTiles: of eight tokens; 0: up to four, paired.
-template <class F, bool kIsGated, int kTiles>
+template <class F, bool kIsGated, int kTiles, int kStages>
 __global__ void __launch_bounds__(kStreamThreads, 1)
     gemm_stream_kernel(const __grid_constant__ StreamParams p) {
     using Columns = typename ColumnsFor<kTiles>::Type;
     constexpr int kSumTiles = kTiles == 0 ? 1 : kTiles;
     extern __shared__ __align__(128) std::byte shared[];
     __shared__ TokenScales scales;
-    std::byte* sums_memory = shared + ring_bytes(F::kFormat);
+    std::byte* sums_memory = shared + ring_bytes(F::kFormat, kStages);
     std::byte* operand = sums_memory + sums_bytes(Columns::kValues);
 
     const StreamWarp me(p.shape.group_warps);
@@ -246,7 +249,7 @@ __global__ void __launch_bounds__(kStreamThreads, 1)
     const StepRange steps = steps_of_warp(me, p.shape.group_warps, of_block);
     const GroupTiles<F, kIsGated> tiles(p, me, steps);
     // Weights are written by nobody, so the copies begin before the previous kernel has ended.
-    LaneStream<F, GroupTiles<F, kIsGated>> stream(shared, tiles);
+    LaneStream<F, kStages, GroupTiles<F, kIsGated>> stream(shared, tiles);
     wait_for_previous();
     load_operand<F, Columns>(p, operand, scales, of_block);
 
@@ -281,10 +284,21 @@ __global__ void __launch_bounds__(kStreamThreads, 1)
     if (p.shape.cluster > 1) round.meet();  // others read this block's sums
 }
 
-template <class F, bool kIsGated>
+template <class F, bool kIsGated, int kStages>
 auto kernel_for(int32_t tokens) {
-    if (tokens <= kPairedTokens) return gemm_stream_kernel<F, kIsGated, 0>;
-    return tokens <= 8 ? gemm_stream_kernel<F, kIsGated, 1> : gemm_stream_kernel<F, kIsGated, 2>;
+    if (tokens <= kPairedTokens) return gemm_stream_kernel<F, kIsGated, 0, kStages>;
+    return tokens <= 8 ? gemm_stream_kernel<F, kIsGated, 1, kStages>
+                       : gemm_stream_kernel<F, kIsGated, 2, kStages>;
+}
+
+template <class F>
+auto kernel_for(const GemmCall& call, int32_t stages) {
+    if (stages == kFewStages) {
+        return call.is_gated ? kernel_for<F, true, kFewStages>(call.tokens)
+                             : kernel_for<F, false, kFewStages>(call.tokens);
+    }
+    return call.is_gated ? kernel_for<F, true, kManyStages>(call.tokens)
+                         : kernel_for<F, false, kManyStages>(call.tokens);
 }
 
 StreamWork work_of(const GemmCall& call) {
@@ -302,11 +316,10 @@ StreamWork work_of(const GemmCall& call) {
 template <class F>
 Status launch_stream(const GemmCall& call, CudaStream stream) {
     const char* name = call.is_gated ? "gated_gemm" : "gemm";
-    const auto kernel =
-        call.is_gated ? kernel_for<F, true>(call.tokens) : kernel_for<F, false>(call.tokens);
     K3POD_ASSIGN(const DeviceLimits limits, current_device_limits());
     auto plan = plan_stream(limits, work_of(call));
     if (!plan) return internal_error("gemm: the activations do not fit shared memory");
+    const auto kernel = kernel_for<F>(call, plan->stages);
     const auto shape_of = [&] {
         return LaunchShape{.grid = static_cast<unsigned>(plan->grid),
                            .block = kStreamThreads,
