@@ -190,8 +190,10 @@ class LaneRing {
 template <class F, int kStages, class Tiles>
 class LaneStream {
   public:
-    // Starts the first copies: nothing that Tiles reads may still be written by others.
-    __device__ LaneStream(std::byte* rings, const Tiles& tiles) : ring_(rings), tiles_(tiles) {
+    __device__ LaneStream(std::byte* rings, const Tiles& tiles) : ring_(rings), tiles_(tiles) {}
+
+    // Starts the first copies. Nothing that Tiles reads may still be written by others.
+    __device__ void start() {
 #pragma unroll
         for (int slot = 0; slot < kStages; ++slot) fill_next(slot);
     }

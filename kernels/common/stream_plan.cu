@@ -9,7 +9,9 @@
 namespace k3pod::kernels {
 namespace {
 
-constexpr int64_t kStaticBytes = 2048;  // the driver's and the kernel's own
+// What a block can load and split while its first weights arrive.
+constexpr int64_t kQuickOperandBytes = 40 * 1024;
+constexpr int64_t kStaticBytes = 128;  // the kernel's own
 
 int64_t ceil_div(int64_t a, int64_t b) {
     return (a + b - 1) / b;
@@ -52,6 +54,7 @@ std::optional<StreamPlan> plan_stream(const DeviceLimits& limits, const StreamWo
     const auto shared_bytes = [&](int32_t stages) {
         return ring_bytes(work.format, stages) + sums_bytes(work.sum_values) + operand_bytes();
     };
+    if (operand_bytes() > kQuickOperandBytes && shape.num_steps() > 1) shape.cluster = 2;
     while (shared_bytes(kFewStages) > limits.shared_bytes - kStaticBytes) {
         if (shape.cluster == kMaxStreamCluster || shape.block_steps() == 1) return std::nullopt;
         shape.cluster *= 2;

@@ -6,8 +6,6 @@
 // loads their rows once. The second begins while the first ends: its w2 is on the way before the
 // last h is written.
 
-#include <cuda_bf16.h>
-
 #include <algorithm>
 
 #include "common/launch.cuh"
@@ -15,6 +13,7 @@
 #include "common/situ.cuh"
 #include "common/stream.cuh"
 #include "common/stream_plan.h"
+#include "common/operand_io.cuh"
 #include "generic/experts_frame.cuh"
 #include "generic/experts_sum.h"
 
@@ -159,50 +158,35 @@ class WarpTiles {
     int32_t tile_;
 };
 
-// Puts bf16 rows of `cols` values into columns of the operand; row(i) is the i-th row's values.
-template <class Row>
-__device__ void load_columns(std::byte* operand, int32_t num_columns, int32_t cols, Row row) {
-    const int32_t steps = (cols / 2 + kStepBytes - 1) / kStepBytes;
-    const int32_t column_bytes = operand_column_bytes(kUnits, steps);
-    const int32_t units = Operand<kUnits>::num_units(steps);
-    for (int32_t i = static_cast<int32_t>(threadIdx.x); i < units * num_columns;
-         i += kStreamThreads) {
-        const int32_t column = i / units;
-        const int32_t unit = i % units;
-        uint4 values = {};
-        if (unit * 8 < cols) values = __ldcg(reinterpret_cast<const uint4*>(row(column)) + unit);
-        // (0, 1) (2, 3) (4, 5) (6, 7) becomes (0, 4) (1, 5) (2, 6) (3, 7): see widen_e2m1x8.
-        const uint4 paired = {
-            __byte_perm(values.x, values.z, 0x5410), __byte_perm(values.x, values.z, 0x7632),
-            __byte_perm(values.y, values.w, 0x5410), __byte_perm(values.y, values.w, 0x7632)};
-        std::byte* at = operand + column * column_bytes + Operand<kUnits>::unit_offset(unit);
-        *reinterpret_cast<uint4*>(at) = paired;
-    }
-}
-
-// Where the high part of an entry's h begins; the low part is max_width behind it.
-__device__ __nv_bfloat16* h_of(const ExpertsParams& p, const ExpertPass& pass, int32_t column) {
+// Where an entry's h begins.
+__device__ float* h_of(const ExpertsParams& p, const ExpertPass& pass, int32_t column) {
     const int64_t place = p.place(pass.first_entry + column, pass.shard_of_expert);
-    return p.space.h + place * 2 * p.args.table.max_width;
+    return p.space.h + place * p.args.table.max_width;
 }
 
+// The activations of a pass's entries; h has a second part.
 template <bool kIsDown>
-__device__ void load_operand(const ExpertsParams& p, const ExpertPass& pass, std::byte* operand) {
-    const int32_t latent = p.args.table.latent;
-    if constexpr (kIsDown) {
-        load_columns(operand, 2 * pass.count, shard_of(p, pass).width, [&](int32_t column) {
-            const bool is_low = column >= pass.count;
-            return h_of(p, pass, is_low ? column - pass.count : column) +
-                   (is_low ? p.args.table.max_width : 0);
-        });
-    } else {
-        const int32_t last_row = p.args.max_rows - 1;
-        load_columns(operand, pass.count, latent, [&](int32_t column) {
-            const int32_t row = p.args.entries[pass.first_entry + column].row;
-            return p.args.latents + int64_t{min(row, last_row)} * latent;
-        });
+struct PassTokens {
+    const ExpertsParams& p;
+    const ExpertPass& pass;
+    std::byte* operand;
+    int32_t column_bytes;
+    int32_t low_offset;
+    __device__ PassTokens(const ExpertsParams& params, const ExpertPass& of_pass, int32_t steps,
+                          std::byte* memory)
+        : p(params),
+          pass(of_pass),
+          operand(memory),
+          column_bytes(operand_column_bytes(kUnits, steps)),
+          low_offset(kIsDown ? pass.count * column_bytes : 0) {}
+    __device__ DeviceRows row(int32_t column) const {
+        if constexpr (kIsDown) return {.f32 = h_of(p, pass, column)};
+        const int32_t row = p.args.entries[pass.first_entry + column].row;
+        return {.bf16 =
+                    p.args.latents + int64_t{min(row, p.args.max_rows - 1)} * p.args.table.latent};
     }
-}
+    __device__ std::byte* at(int32_t column) const { return operand + column * column_bytes; }
+};
 
 __device__ float global_scale(const ExpertShard& shard, const ExpertMatrix& m) {
     return kFp4Unshift * (shard.format == WeightFormat::kNvfp4 ? m.global_scale : 1.0f);
@@ -227,10 +211,8 @@ __device__ void write_tile(const ExpertsParams& p, const ExpertPass& pass, int32
             sums.total(group, lane, column % 2) * global_scale(shard, shard.w1);
         const float up =
             sums.total(group, lane, 2 + column % 2) * global_scale(shard, shard.w3);
-        const SplitBf16 h = split_bf16(situ(gate, up, p.args.beta, p.args.linear_beta));
-        __nv_bfloat16* to = h_of(p, pass, column) + tile * kGateRows + row;
-        to[0] = h.high;
-        to[p.args.table.max_width] = h.low;
+        h_of(p, pass, column)[tile * kGateRows + row] =
+            situ(gate, up, p.args.beta, p.args.linear_beta);
     }
 }
 
@@ -262,13 +244,15 @@ __device__ void add_tile(Sums<1>& sums, ExpertStream<kIsDown>& stream, const Exp
 
 template <bool kIsDown>
 __device__ void run_segment(const ExpertsParams& p, const Frame& frame, const Segment& s,
-                            const StreamWarp& me, std::byte* operand,
+                            const StreamWarp& me, std::byte* operand, TokenScales& scales,
                             ExpertStream<kIsDown>& stream, RoundSums<kSumValues>& round) {
     const ExpertPass pass = frame.passes[s.pass];
     const ExpertShard& shard = shard_of(p, pass);
-    load_operand<kIsDown>(p, pass, operand);
-    __syncthreads();
     const int32_t cols = kIsDown ? shard.width : p.args.table.latent;
+    const StepRange steps{0, (cols / 2 + kStepBytes - 1) / kStepBytes};
+    const OperandLoader<Fp4Stream, PassTokens<kIsDown>> loader(
+        PassTokens<kIsDown>(p, pass, steps.count(), operand), pass.count, cols, steps);
+    loader.load(scales);
     const OperandLane lane = operand_lane<kIsDown>(pass, cols, operand, me);
     const int32_t groups = kStreamWarps / p.group_warps[kIsDown];
     const int32_t outputs = (kIsDown ? kTileRows : kGateRows) * pass.count;
@@ -292,6 +276,7 @@ __global__ void __launch_bounds__(kStreamThreads, 1)
     grouped_experts_kernel(const __grid_constant__ ExpertsParams p) {
     extern __shared__ __align__(128) std::byte shared[];
     __shared__ LocalList local;
+    __shared__ TokenScales scales;
     // The second kernel may begin when the frame is there and the first one runs; what it reads
     // before it waits is the frame and the weights.
     if constexpr (!kIsDown) cudaGridDependencySynchronize();
@@ -305,13 +290,14 @@ __global__ void __launch_bounds__(kStreamThreads, 1)
         kIsListed ? Frame{p.space.passes, *p.space.list} : Frame{local.passes, local.list};
     const StreamWarp me(p.group_warps[kIsDown]);
     ExpertStream<kIsDown> stream(shared, WarpTiles<kIsDown>(p, frame, me));
+    stream.start();
     if constexpr (kIsDown) cudaGridDependencySynchronize();
     std::byte* sums = shared + ring_bytes(Fp4Stream::kFormat, kExpertStages);
     const StreamShape shape{.group_warps = p.group_warps[kIsDown]};
     RoundSums<kSumValues> round(sums, shape, me);
     Segments<kIsDown> segments(p, frame);
     for (Segment s; segments.next(s);) {
-        run_segment<kIsDown>(p, frame, s, me, sums + sums_bytes(kSumValues), stream, round);
+        run_segment<kIsDown>(p, frame, s, me, sums + sums_bytes(kSumValues), scales, stream, round);
     }
 }
 
@@ -338,7 +324,7 @@ int64_t lay_out(const ExpertTable& table, int64_t max_entries, std::byte* base,
     };
     take(space->list, 1);
     take(space->passes, places);
-    take(space->h, places * 2 * table.max_width);
+    take(space->h, places * table.max_width);
     take(space->y, places * table.latent);
     return at;
 }
@@ -351,7 +337,7 @@ Result<LaunchShape> plan(ExpertsParams& p) {
     const int64_t of_row =
         std::max<int64_t>(operand_column_bytes(kUnits, steps_of(table.latent)),
                           2 * operand_column_bytes(kUnits, steps_of(table.max_width)));
-    constexpr int64_t kStatic = sizeof(LocalList) + 1024;  // 1 KiB is the driver's
+    constexpr int64_t kStatic = sizeof(LocalList) + sizeof(TokenScales) + 1024;  // 1 KiB is the driver's
     const int64_t beside = ring_bytes(Fp4Stream::kFormat, kExpertStages) + sums_bytes(kSumValues);
     const int64_t rows = (limits.shared_bytes - kStatic - beside) / of_row;
     K3POD_TRY(require(rows >= 1, "grouped_experts", "shared memory of a block", limits.shared_bytes,

@@ -34,7 +34,7 @@ struct PassList {
 struct ExpertsWorkspace {
     PassList* list;       // of frames that are not listed by the blocks
     ExpertPass* passes;   // [max_passes]
-    __nv_bfloat16* h;     // [max_entries * max_shards][high, low][max_width]
+    float* h;             // [max_entries * max_shards][max_width]
     float* y;             // [max_entries * max_shards][L]
 };
 

@@ -60,8 +60,9 @@ GemmCall slice(const GemmCall& call, int32_t first, int32_t count) {
     return part;
 }
 
-Status run(const GemmCall& call, CudaStream stream) {
-    if (call.tokens == 0) return Status::ok();
+// As many tokens at a time as shared memory has room for.
+Status run_sliced(const GemmCall& call, CudaStream stream) {
+    if (call.num_bands == 0) return Status::ok();
     K3POD_ASSIGN(const int32_t at_a_time, max_stream_tokens(call));
     if (at_a_time == 0) return plain_gemm(call, stream);
     for (int32_t first = 0; first < call.tokens; first += at_a_time) {
@@ -69,6 +70,19 @@ Status run(const GemmCall& call, CudaStream stream) {
         K3POD_TRY(stream_gemm(slice(call, first, count), stream));
     }
     return Status::ok();
+}
+
+Status run(const GemmCall& call, CudaStream stream) {
+    if (call.tokens == 0) return Status::ok();
+    GemmCall large = call, others = call;
+    large.num_bands = others.num_bands = 0;
+    for (int32_t i = 0; i < call.num_bands; ++i) {
+        GemmCall& part = can_multiply_large(call.bands[i], call.tokens) ? large : others;
+        part.bands[part.num_bands++] = call.bands[i];
+    }
+    if (call.is_gated && large.num_bands < call.num_bands) return run_sliced(call, stream);
+    if (large.num_bands > 0) K3POD_TRY(large_gemm(large, stream));
+    return run_sliced(others, stream);
 }
 
 }  // namespace
@@ -138,12 +152,16 @@ Status gated_gemm(const GatedGemmArgs& args, CudaStream stream) {
     return run(call, stream);
 }
 
-int64_t gemm_workspace_bytes(std::span<const GemmBand>, int32_t) {
-    return 0;
+int64_t gemm_workspace_bytes(std::span<const GemmBand> bands, int32_t max_tokens) {
+    int64_t bytes = 0;
+    for (const GemmBand& band : bands) {
+        bytes = std::max(bytes, large_gemm_workspace_bytes(band.weight, false, max_tokens));
+    }
+    return bytes;
 }
 
-int64_t gated_gemm_workspace_bytes(const MatrixView&, int32_t) {
-    return 0;
+int64_t gated_gemm_workspace_bytes(const MatrixView& gate, int32_t max_tokens) {
+    return large_gemm_workspace_bytes(gate, true, max_tokens);
 }
 
 }  // namespace k3pod::kernels

@@ -42,6 +42,13 @@ Result<int32_t> max_stream_tokens(const GemmCall& call);
 // Every weight byte once.
 Status stream_gemm(const GemmCall& call, CudaStream stream);
 
+// Weights and activations rounded to bf16, through cuBLASLt: many tokens, large matrices. False too
+// where the library is not there. For the bands of one call, all of them or none if it is gated.
+bool can_multiply_large(const GemmBand& band, int32_t tokens);
+Status large_gemm(const GemmCall& call, CudaStream stream);
+// 0: the way is not open.
+int64_t large_gemm_workspace_bytes(const MatrixView& weight, bool is_gated, int32_t tokens);
+
 // Any shape and format, one value at a time.
 Status plain_gemm(const GemmCall& call, CudaStream stream);
 

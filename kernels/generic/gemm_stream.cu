@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "common/launch.cuh"
+#include "common/operand_io.cuh"
 #include "common/situ.cuh"
 #include "common/stream.cuh"
 #include "common/stream_plan.h"
@@ -16,7 +17,6 @@ namespace k3pod::kernels {
 namespace {
 
 constexpr int32_t kPairedTokens = 4;
-constexpr int32_t kMostTokens = 16;
 
 struct StreamParams {
     StreamShape shape;
@@ -120,60 +120,29 @@ class GroupTiles {
     int32_t begin_, end_, next_;
 };
 
-// What a token's values are multiplied with to become f16, and the largest of them, as bits.
-struct TokenScales {
-    uint32_t largest[kMostTokens];
-    __device__ float scale(int token) const { return f16_scale(__uint_as_float(largest[token])); }
-};
-
-// A token's units in a block's columns, each by one thread: use(unit of the block, its values).
-template <class F, class Use>
-__device__ void for_each_unit(const StreamParams& p, StepRange of_block, int32_t token, Use use) {
-    const int32_t units = Operand<F::kUnits>::num_units(of_block.count());
-    const int32_t first_unit = Operand<F::kUnits>::num_units(of_block.begin);
-    for (auto unit = static_cast<int32_t>(threadIdx.x); unit < units; unit += kStreamThreads) {
-        float values[8];
-        load_unit(p.x, p.bands.bands[0].weight.cols, token, (first_unit + unit) * 8, values);
-        use(unit, values);
-    }
-}
-
-template <class F>
-__device__ void find_largest(const StreamParams& p, TokenScales& scales, StepRange of_block) {
-    if (threadIdx.x < kMostTokens) scales.largest[threadIdx.x] = 0;
-    __syncthreads();
-    for (int32_t token = 0; token < p.tokens; ++token) {
-        float largest = 0;
-        for_each_unit<F>(p, of_block, token, [&](int32_t, const float(&values)[8]) {
-#pragma unroll
-            for (const float v : values) largest = fmaxf(largest, fabsf(v));
-        });
-        const uint32_t of_warp = __reduce_max_sync(kAllLanes, __float_as_uint(largest));
-        if (lane_idx() == 0) atomicMax(&scales.largest[token], of_warp);
-    }
-    __syncthreads();
-}
-
+// Where the operand's columns come from and go.
 template <class F, class Columns>
-__device__ void load_operand(const StreamParams& p, std::byte* operand, TokenScales& scales,
-                             StepRange of_block) {
-    if constexpr (F::kIsF16) find_largest<F>(p, scales, of_block);
-    const int32_t column_bytes = Operand<F::kUnits>::column_bytes(p.shape.block_steps());
-    const bool has_low = Columns::kValues == 2 || p.x.bf16 == nullptr;
-    const int32_t to_low =
-        Columns::kValues == 2 ? column_bytes : Columns::num_columns(p.tokens) * column_bytes;
-    for (int32_t token = 0; token < p.tokens; ++token) {
-        const float scale = F::kIsF16 ? scales.scale(token) : 1.0f;
-        std::byte* column = operand + Columns::column(token) * column_bytes;
-        for_each_unit<F>(p, of_block, token, [&](int32_t unit, const float(&values)[8]) {
-            const SplitUnit x = split_unit<F>(values, scale);
-            std::byte* at = column + Operand<F::kUnits>::unit_offset(unit);
-            *reinterpret_cast<uint4*>(at) = x.high;
-            if (has_low) *reinterpret_cast<uint4*>(at + to_low) = x.low;
-        });
+struct OperandTokens {
+    DeviceRows x;
+    std::byte* operand;
+    int32_t column_bytes;
+    int32_t low_offset;
+    __device__ OperandTokens(const StreamParams& p, std::byte* operand_memory)
+        : x(p.x),
+          operand(operand_memory),
+          column_bytes(Operand<F::kUnits>::column_bytes(p.shape.block_steps())) {
+        low_offset = Columns::kValues == 2 ? column_bytes
+                     : x.bf16 == nullptr   ? Columns::num_columns(p.tokens) * column_bytes
+                                           : 0;
     }
-    __syncthreads();
-}
+    __device__ DeviceRows row(int32_t token) const {
+        if (x.f32 != nullptr) return {.f32 = x.f32 + token * x.stride};
+        return {.bf16 = x.bf16 + token * x.stride};
+    }
+    __device__ std::byte* at(int32_t token) const {
+        return operand + Columns::column(token) * column_bytes;
+    }
+};
 
 template <class F, class Columns>
 __device__ OperandLane operand_lane(const StreamParams& p, const std::byte* operand,
@@ -250,8 +219,12 @@ __global__ void __launch_bounds__(kStreamThreads, 1)
     const GroupTiles<F, kIsGated> tiles(p, me, steps);
     // Weights are written by nobody, so the copies begin before the previous kernel has ended.
     LaneStream<F, kStages, GroupTiles<F, kIsGated>> stream(shared, tiles);
+    stream.start();
     wait_for_previous();
-    load_operand<F, Columns>(p, operand, scales, of_block);
+    const OperandTokens<F, Columns> tokens(p, operand);
+    const OperandLoader<F, OperandTokens<F, Columns>> loader(
+        tokens, p.tokens, p.bands.bands[0].weight.cols, of_block);
+    loader.load(scales);
 
     float unscale[Columns::kValues];
 #pragma unroll

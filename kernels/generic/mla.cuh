@@ -9,6 +9,21 @@ namespace k3pod::kernels {
 inline constexpr int kMaxMlaRank = 512;
 inline constexpr int kMaxMlaRope = 64;
 inline constexpr int kMaxMlaWidth = kMaxMlaRank + kMaxMlaRope;
+inline constexpr int kMaxMlaSplits = 256;
+
+// Result of one split for one query row: the largest score times log2(e), and the sum of the
+// probabilities relative to it.
+struct SplitStats {
+    float largest;
+    float sum;
+};
+
+// [splits, R * heads] of them, the first part of the workspace.
+inline int64_t mla_stats_bytes(const MlaDims& dims, int32_t rows, int32_t num_splits) {
+    const int64_t bytes =
+        int64_t{num_splits} * rows * dims.heads * static_cast<int64_t>(sizeof(SplitStats));
+    return (bytes + 255) / 256 * 256;
+}
 
 // In elements from the base of the pages.
 __device__ inline int64_t cache_row_offset(const MlaDims& dims, const MlaCache& cache,

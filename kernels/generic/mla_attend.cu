@@ -15,6 +15,9 @@
 #include "common/mma.cuh"
 #include "common/vectors.cuh"
 #include "generic/mla.cuh"
+#ifdef K3POD_KERNELS_SM90
+#include "sm90/mla_attend.h"
+#endif
 
 namespace k3pod::kernels {
 namespace {
@@ -30,20 +33,12 @@ constexpr int kWarpCols = kMaxMlaRank / kWarps;                 // of the output
 constexpr int kPad = 8;  // elements behind a row, so that 8 rows lie in different banks
 constexpr int kMinStages = 2;
 constexpr int kMaxStages = 4;
-constexpr int kMaxSplits = 256;
 constexpr float kLog2e = 1.4426950408889634f;
 
 struct Softmax {
     float scores[kDepthParts][kQueries][kTokens + kPad];
     Bf16 p[kQueries][kTokens + kPad];
     float factors[kQueries];  // what brings earlier sums to the new maximum; at the end 1 / sum
-};
-
-// Result of one split for one query row: the largest score times log2(e), and the sum of the
-// probabilities relative to it.
-struct SplitStats {
-    float largest;
-    float sum;
 };
 
 struct Partials {
@@ -349,7 +344,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 // same of the sums.
 __global__ void __launch_bounds__(kMaxMlaRank / 4)
     merge_kernel(MlaAttendArgs args, Partials partials) {
-    __shared__ float weights[kMaxSplits];
+    __shared__ float weights[kMaxMlaSplits];
     wait_for_previous();
     const int chunk = static_cast<int>(blockIdx.y);
     const int in_chunk = static_cast<int>(blockIdx.x);
@@ -394,17 +389,11 @@ int device_attribute(cudaDeviceAttr attribute) {
     return value;
 }
 
-int64_t stats_bytes(const MlaDims& dims, int32_t rows, int32_t num_splits) {
-    const int64_t bytes =
-        int64_t{num_splits} * rows * dims.heads * static_cast<int64_t>(sizeof(SplitStats));
-    return (bytes + 255) / 256 * 256;
-}
-
 Status check(const MlaAttendArgs& args) {
     constexpr const char* kName = "mla_attend";
     K3POD_TRY(check_mla(kName, args.dims, args.chunks));
     K3POD_TRY(check_mla_cache(kName, args.dims, args.cache));
-    K3POD_TRY(require(args.num_splits >= 1 && args.num_splits <= kMaxSplits, kName, "num_splits",
+    K3POD_TRY(require(args.num_splits >= 1 && args.num_splits <= kMaxMlaSplits, kName, "num_splits",
                       args.num_splits, "in [1, 256]"));
     if (args.num_splits > 1) K3POD_TRY(require_pointer(args.workspace, kName, "workspace"));
     return Status::ok();
@@ -419,19 +408,33 @@ Status launch_merge(const MlaAttendArgs& args, const Partials& partials, CudaStr
     return launch("mla_merge", merge_kernel, shape, stream, args, partials);
 }
 
+// Whether sm90/ has a kernel for these dims and this device is its GPU.
+bool is_wide(const MlaDims& dims) {
+#ifdef K3POD_KERNELS_SM90
+    return is_wide_mla(dims) && device_attribute(cudaDevAttrComputeCapabilityMajor) == 9 &&
+           device_attribute(cudaDevAttrComputeCapabilityMinor) == 0;
+#else
+    static_cast<void>(dims);
+    return false;
+#endif
+}
+
 }  // namespace
 
 int32_t mla_num_splits(const MlaDims& dims, const StepChunks& chunks, int32_t max_context) {
+    // Query rows and positions of a block's tile.
+    const int64_t queries = is_wide(dims) ? 96 : kQueries;
+    const int64_t tokens = is_wide(dims) ? 64 : kTokens;
     const int64_t blocks =
-        int64_t{blocks_for(int64_t{chunks.max_rows} * dims.heads, kQueries)} * chunks.num_chunks;
-    const int64_t tiles = blocks_for(max_context, kTokens);
+        int64_t{blocks_for(int64_t{chunks.max_rows} * dims.heads, queries)} * chunks.num_chunks;
+    const int64_t tiles = blocks_for(max_context, tokens);
     const int64_t num_sms = device_attribute(cudaDevAttrMultiProcessorCount);
     if (blocks == 0 || tiles == 0 || num_sms == 0) return 1;
     // What a block costs besides its tiles, in tiles: start, and writing its result.
     constexpr int64_t kOverheadTiles = 3;
     int32_t best = 1;
     int64_t least = INT64_MAX;
-    for (int32_t splits = 1; splits <= kMaxSplits && splits <= tiles; ++splits) {
+    for (int32_t splits = 1; splits <= kMaxMlaSplits && splits <= tiles; ++splits) {
         const int64_t waves = (blocks * splits + num_sms - 1) / num_sms;
         const int64_t cost = waves * (blocks_for(tiles, splits) + kOverheadTiles);
         if (cost >= least) continue;
@@ -444,17 +447,22 @@ int32_t mla_num_splits(const MlaDims& dims, const StepChunks& chunks, int32_t ma
 int64_t mla_workspace_bytes(const MlaDims& dims, int32_t rows, int32_t num_splits) {
     if (num_splits <= 1) return 0;
     const int64_t floats = int64_t{num_splits} * rows * dims.heads * dims.rank;
-    return stats_bytes(dims, rows, num_splits) + floats * static_cast<int64_t>(sizeof(float));
+    return mla_stats_bytes(dims, rows, num_splits) + floats * static_cast<int64_t>(sizeof(float));
 }
 
 Status mla_attend(const MlaAttendArgs& args, CudaStream stream) {
     K3POD_TRY(check(args));
     if (args.chunks.num_chunks == 0) return Status::ok();
+#ifdef K3POD_KERNELS_SM90
+    if (is_wide(args.dims) && args.cache.page_tokens % kWideMlaTokens == 0) {
+        return wide_mla_attend(args, stream);
+    }
+#endif
     Partials partials = {};
     if (args.num_splits > 1) {
         partials.stats = reinterpret_cast<SplitStats*>(args.workspace);
         partials.out = reinterpret_cast<float*>(args.workspace +
-                                                stats_bytes(args.dims, args.rows, args.num_splits));
+                                                mla_stats_bytes(args.dims, args.rows, args.num_splits));
     }
     const int64_t stage_bytes =
         int64_t{kTokens} * (args.dims.cache_width() + kPad) * int64_t{sizeof(Bf16)};

@@ -81,16 +81,26 @@ class GpuMatrix {
     MatrixView view_;
 };
 
-// ||have - want|| / ||want||; NaN when anything is.
-inline double relative_error(std::span<const float> have, std::span<const float> want) {
+inline double norm(std::span<const float> values) {
+    double squares = 0;
+    for (const float v : values) squares += double{v} * double{v};
+    return std::sqrt(squares);
+}
+
+// |have - want|, NaN where either has one.
+inline double distance(std::span<const float> have, std::span<const float> want) {
     EXPECT_EQ(have.size(), want.size());
-    double difference = 0, size = 0;
+    double squares = 0;
     for (size_t i = 0; i < want.size(); ++i) {
         const double d = double{have[i]} - double{want[i]};
-        difference += d * d;
-        size += double{want[i]} * double{want[i]};
+        squares += d * d;
     }
-    return std::sqrt(difference / std::max(size, 1e-300));
+    return std::sqrt(squares);
+}
+
+// ||have - want|| / ||want||; NaN when anything is.
+inline double relative_error(std::span<const float> have, std::span<const float> want) {
+    return distance(have, want) / std::max(norm(want), 1e-150);
 }
 
 }  // namespace k3pod::testing
