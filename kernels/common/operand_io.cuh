@@ -15,8 +15,6 @@
 
 namespace k3pod::kernels {
 
-inline constexpr int kMostTokens = 16;
-
 // Eight neighbouring values of a token as a unit of the operand's two parts.
 struct SplitUnit {
     uint4 high, low;
@@ -48,7 +46,7 @@ __device__ inline float f16_scale(float largest) {
 
 // What a token's values are multiplied with to become f16, from the bits of the largest of them.
 struct TokenScales {
-    uint32_t largest[kMostTokens];
+    uint32_t largest[kMaxStreamedTokens];
     __device__ float scale(int token) const { return f16_scale(__uint_as_float(largest[token])); }
 };
 
@@ -65,7 +63,7 @@ __device__ inline void load_unit(const DeviceRows& row, int32_t cols, int32_t co
 #pragma unroll
     for (int k = 0; k < 8; ++k) {
         const bool is_there = col + k < cols;
-        values[k] = !is_there              ? 0.0f
+        values[k] = !is_there            ? 0.0f
                     : row.f32 != nullptr ? row.f32[col + k]
                                          : widen(row.bf16[col + k]);
     }
@@ -124,7 +122,7 @@ class OperandLoader {
     }
     // fp32 values take the places of both parts, those of a row of bf16 the first.
     __device__ void load_raw(TokenScales& scales) const {
-        if (threadIdx.x < kMostTokens) scales.largest[threadIdx.x] = 0;
+        if (threadIdx.x < kMaxStreamedTokens) scales.largest[threadIdx.x] = 0;
         __syncthreads();
         for (int32_t token = 0; token < count_; ++token) {
             float largest = 0;
@@ -142,7 +140,8 @@ class OperandLoader {
     }
     __device__ void put_raw(std::byte* at, int32_t token, const float (&values)[8]) const {
         if (tokens_.row(token).f32 != nullptr) {
-            store(reinterpret_cast<float*>(at), Floats<4>{values[0], values[1], values[2], values[3]});
+            store(reinterpret_cast<float*>(at),
+                  Floats<4>{values[0], values[1], values[2], values[3]});
             store(reinterpret_cast<float*>(at + tokens_.low_offset),
                   Floats<4>{values[4], values[5], values[6], values[7]});
         } else {

@@ -216,7 +216,8 @@ class LaneStream {
 #pragma unroll
         for (int tile = 0; tile < kTiles; ++tile) {
 #pragma unroll
-            for (int c = 0; c < 4; ++c) sums[tile][c] += of_halves[0][tile][c] + of_halves[1][tile][c];
+            for (int c = 0; c < 4; ++c)
+                sums[tile][c] += of_halves[0][tile][c] + of_halves[1][tile][c];
         }
     }
 
@@ -278,8 +279,8 @@ class RoundSums {
         return sum;
     }
     __device__ void next_round() {
-        constexpr int kHalf = kStreamThreads * kValues;
-        half_ += is_upper_ ? -kHalf : kHalf;
+        const int half = static_cast<int>(blockDim.x) * kValues;
+        half_ += is_upper_ ? -half : half;
         is_upper_ = !is_upper_;
     }
 

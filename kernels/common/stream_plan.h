@@ -36,8 +36,8 @@ struct StreamWork {
 std::optional<StreamPlan> plan_stream(const DeviceLimits& limits, const StreamWork& work,
                                       int32_t most_clusters = 0);
 
-// Warps that should share each of `tiles` tiles of a block with `steps` steps a row: every warp has
-// as little to do as can be, and as few sums to exchange.
-int32_t group_warps_for(int64_t tiles, int32_t steps);
+// How many of a block's warps should share each of its `tiles` tiles with `steps` steps a row:
+// every warp has as little to do as can be, and as few sums to exchange.
+int32_t group_warps_for(int32_t warps, int64_t tiles, int32_t steps);
 
 }  // namespace k3pod::kernels

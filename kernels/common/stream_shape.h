@@ -12,8 +12,12 @@ inline constexpr int kTileRows = 16;
 // FP8 scales is wide.
 inline constexpr int kStepBytes = 128;
 inline constexpr int kStepHalves = 2;
-inline constexpr int kStreamWarps = 16;
-inline constexpr int kStreamThreads = kStreamWarps * 32;
+// Of a block; half as many where a multiprocessor's shared memory has no room for their rings.
+inline constexpr int kMaxStreamWarps = 16;
+inline constexpr int kMaxStreamThreads = kMaxStreamWarps * 32;
+constexpr int32_t stream_warps(int64_t shared_bytes) {
+    return shared_bytes >= int64_t{160} * 1024 ? kMaxStreamWarps : kMaxStreamWarps / 2;
+}
 // Steps of each warp in shared memory, all but one of them under way: 64 KiB of a multiprocessor's
 // 16 warps where room is short, twice what Little's law asks for at 4.5 TB/s and a microsecond.
 inline constexpr int kFewStages = 3;
@@ -23,10 +27,11 @@ inline constexpr int kMaxStreamCluster = 8;
 struct StreamShape {
     int32_t row_bytes = 0;      // of weights, a multiple of 16
     int32_t cluster = 1;        // blocks that share the columns of a tile
-    int32_t group_warps = 1;    // warps of a block that share a tile's: 1, 2, 4, 8 or 16
+    int32_t warps = 1;          // of a block, a power of two
+    int32_t group_warps = 1;    // of them that share a tile's columns, a power of two
     int32_t operand_bytes = 0;  // of a block's columns of the activations
 
-    constexpr int32_t num_groups() const { return kStreamWarps / group_warps; }
+    constexpr int32_t num_groups() const { return warps / group_warps; }
     constexpr int32_t num_steps() const { return (row_bytes + kStepBytes - 1) / kStepBytes; }
     constexpr int32_t block_steps() const { return (num_steps() + cluster - 1) / cluster; }
 };
@@ -63,13 +68,13 @@ constexpr int32_t stage_bytes(WeightFormat format) {
     return 0;
 }
 
-constexpr int32_t ring_bytes(WeightFormat format, int32_t stages) {
-    return kStreamWarps * stages * stage_bytes(format);
+constexpr int32_t ring_bytes(WeightFormat format, int32_t warps, int32_t stages) {
+    return warps * stages * stage_bytes(format);
 }
 
 // Sums of a tile for each group, of this round and of the one before. values: of a lane.
-constexpr int32_t sums_bytes(int32_t values) {
-    return 2 * kStreamWarps * 32 * values * 4;
+constexpr int32_t sums_bytes(int32_t values, int32_t warps) {
+    return 2 * warps * 32 * values * 4;
 }
 
 // Bytes of one column of the operand for num_steps steps: 64 beyond a multiple of 128, so that

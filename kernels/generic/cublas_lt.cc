@@ -69,13 +69,13 @@ struct Plan {
 
 Status describe(const Bf16Product& p, Plan& plan) {
     const Library& lt = library();
-    K3POD_TRY(lt_status(lt.init_product(&plan.product, sizeof(plan.product), CUBLAS_COMPUTE_32F,
-                                        CUDA_R_32F),
-                        "cublasLtMatmulDescInit"));
+    K3POD_TRY(lt_status(
+        lt.init_product(&plan.product, sizeof(plan.product), CUBLAS_COMPUTE_32F, CUDA_R_32F),
+        "cublasLtMatmulDescInit"));
     const cublasOperation_t transposed = CUBLAS_OP_T;
-    K3POD_TRY(lt_status(lt.set_product(&plan.product, CUBLASLT_MATMUL_DESC_TRANSA, &transposed,
-                                       sizeof(transposed)),
-                        "cublasLtMatmulDescSetAttribute"));
+    K3POD_TRY(lt_status(
+        lt.set_product(&plan.product, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof(transposed)),
+        "cublasLtMatmulDescSetAttribute"));
     // Its matrices are stored by columns: W and x as [cols, .], y as [rows, tokens].
     const auto layout = [&](cublasLtMatrixLayoutOpaque_t& at, cudaDataType type, int64_t rows,
                             int64_t cols, int64_t stride) {

@@ -9,11 +9,11 @@
 #include <algorithm>
 
 #include "common/launch.cuh"
+#include "common/operand_io.cuh"
 #include "common/require.h"
 #include "common/situ.cuh"
 #include "common/stream.cuh"
 #include "common/stream_plan.h"
-#include "common/operand_io.cuh"
 #include "generic/experts_frame.cuh"
 #include "generic/experts_sum.h"
 
@@ -27,7 +27,7 @@ constexpr int kSumValues = 4;
 constexpr int kExpertStages = 2;
 
 struct LocalList {
-    ListPart scratch[kStreamWarps];
+    ListPart scratch[kMaxStreamWarps];
     PassList list;
     ExpertPass passes[kMaxLocalPasses];
 };
@@ -115,8 +115,8 @@ __device__ LaneRows rows_of_tile(const ExpertsParams& p, const ExpertShard& shar
     const int32_t cols = kIsDown ? shard.width : p.args.table.latent;
     LaneRows rows;
     rows.row_bytes = cols / 2;
-    rows.scale_step = shard.format == WeightFormat::kMxfp4 ? Mxfp4Stream::kScaleStep
-                                                           : Nvfp4Stream::kScaleStep;
+    rows.scale_step =
+        shard.format == WeightFormat::kMxfp4 ? Mxfp4Stream::kScaleStep : Nvfp4Stream::kScaleStep;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
         const ExpertMatrix& m = kIsDown ? shard.w2 : i == 0 ? shard.w1 : shard.w3;
@@ -145,7 +145,7 @@ class WarpTiles {
         const ExpertShard& shard = shard_of(p_, frame_.passes[segment_.pass]);
         rows = rows_of_tile<kIsDown>(p_, shard, segment_.first_tile + tile_, me_);
         for (const std::byte*& scales : rows.scales) scales = Fp4Stream::word_of(scales);
-        tile_ += kStreamWarps / p_.group_warps[kIsDown];
+        tile_ += p_.warps / p_.group_warps[kIsDown];
         return true;
     }
 
@@ -207,10 +207,8 @@ __device__ void write_tile(const ExpertsParams& p, const ExpertPass& pass, int32
         p.space.y[place * p.args.table.latent + tile * kTileRows + row] =
             y * global_scale(shard, shard.w2);
     } else {
-        const float gate =
-            sums.total(group, lane, column % 2) * global_scale(shard, shard.w1);
-        const float up =
-            sums.total(group, lane, 2 + column % 2) * global_scale(shard, shard.w3);
+        const float gate = sums.total(group, lane, column % 2) * global_scale(shard, shard.w1);
+        const float up = sums.total(group, lane, 2 + column % 2) * global_scale(shard, shard.w3);
         h_of(p, pass, column)[tile * kGateRows + row] =
             situ(gate, up, p.args.beta, p.args.linear_beta);
     }
@@ -254,7 +252,7 @@ __device__ void run_segment(const ExpertsParams& p, const Frame& frame, const Se
         PassTokens<kIsDown>(p, pass, steps.count(), operand), pass.count, cols, steps);
     loader.load(scales);
     const OperandLane lane = operand_lane<kIsDown>(pass, cols, operand, me);
-    const int32_t groups = kStreamWarps / p.group_warps[kIsDown];
+    const int32_t groups = p.warps / p.group_warps[kIsDown];
     const int32_t outputs = (kIsDown ? kTileRows : kGateRows) * pass.count;
     for (int32_t i = me.group; i < s.num_tiles; i += groups) {
         const int32_t tile = s.first_tile + i;
@@ -272,7 +270,7 @@ __device__ void run_segment(const ExpertsParams& p, const Frame& frame, const Se
 }
 
 template <bool kIsDown, bool kIsListed>
-__global__ void __launch_bounds__(kStreamThreads, 1)
+__global__ void __launch_bounds__(kMaxStreamThreads, 1)
     grouped_experts_kernel(const __grid_constant__ ExpertsParams p) {
     extern __shared__ __align__(128) std::byte shared[];
     __shared__ LocalList local;
@@ -292,18 +290,19 @@ __global__ void __launch_bounds__(kStreamThreads, 1)
     ExpertStream<kIsDown> stream(shared, WarpTiles<kIsDown>(p, frame, me));
     stream.start();
     if constexpr (kIsDown) cudaGridDependencySynchronize();
-    std::byte* sums = shared + ring_bytes(Fp4Stream::kFormat, kExpertStages);
-    const StreamShape shape{.group_warps = p.group_warps[kIsDown]};
+    std::byte* sums = shared + ring_bytes(Fp4Stream::kFormat, num_warps(), kExpertStages);
+    const StreamShape shape{.warps = p.warps, .group_warps = p.group_warps[kIsDown]};
     RoundSums<kSumValues> round(sums, shape, me);
     Segments<kIsDown> segments(p, frame);
     for (Segment s; segments.next(s);) {
-        run_segment<kIsDown>(p, frame, s, me, sums + sums_bytes(kSumValues), scales, stream, round);
+        run_segment<kIsDown>(p, frame, s, me, sums + sums_bytes(kSumValues, num_warps()), scales,
+                             stream, round);
     }
 }
 
-__global__ void __launch_bounds__(kListThreads)
+__global__ void __launch_bounds__(kMaxStreamThreads)
     list_passes_kernel(const __grid_constant__ ExpertsParams p) {
-    __shared__ ListPart scratch[kStreamWarps];
+    __shared__ ListPart scratch[kMaxStreamWarps];
     wait_for_previous();
     const PassList list = list_passes(p, p.space.passes, scratch);
     if (threadIdx.x == 0) *p.space.list = list;
@@ -333,12 +332,15 @@ int64_t lay_out(const ExpertTable& table, int64_t max_entries, std::byte* base,
 Result<LaunchShape> plan(ExpertsParams& p) {
     K3POD_ASSIGN(const DeviceLimits limits, current_device_limits());
     const ExpertTable& table = p.args.table;
+    p.warps = stream_warps(limits.shared_bytes);
     const auto steps_of = [](int32_t cols) { return (cols / 2 + kStepBytes - 1) / kStepBytes; };
     const int64_t of_row =
         std::max<int64_t>(operand_column_bytes(kUnits, steps_of(table.latent)),
                           2 * operand_column_bytes(kUnits, steps_of(table.max_width)));
-    constexpr int64_t kStatic = sizeof(LocalList) + sizeof(TokenScales) + 1024;  // 1 KiB is the driver's
-    const int64_t beside = ring_bytes(Fp4Stream::kFormat, kExpertStages) + sums_bytes(kSumValues);
+    constexpr int64_t kStatic =
+        sizeof(LocalList) + sizeof(TokenScales) + 1024;  // 1 KiB is the driver's
+    const int64_t beside =
+        ring_bytes(Fp4Stream::kFormat, p.warps, kExpertStages) + sums_bytes(kSumValues, p.warps);
     const int64_t rows = (limits.shared_bytes - kStatic - beside) / of_row;
     K3POD_TRY(require(rows >= 1, "grouped_experts", "shared memory of a block", limits.shared_bytes,
                       "enough for the rings and a row"));
@@ -348,12 +350,12 @@ Result<LaunchShape> plan(ExpertsParams& p) {
     const auto tiles_of_block = [&](int32_t tiles) {
         return (int64_t{kUsualExperts} * tiles + limits.num_sms - 1) / limits.num_sms;
     };
-    p.group_warps[0] =
-        group_warps_for(tiles_of_block(table.max_width / kGateRows), steps_of(table.latent));
-    p.group_warps[1] =
-        group_warps_for(tiles_of_block(table.latent / kTileRows), steps_of(table.max_width));
+    p.group_warps[0] = group_warps_for(p.warps, tiles_of_block(table.max_width / kGateRows),
+                                       steps_of(table.latent));
+    p.group_warps[1] = group_warps_for(p.warps, tiles_of_block(table.latent / kTileRows),
+                                       steps_of(table.max_width));
     return LaunchShape{.grid = static_cast<unsigned>(limits.num_sms),
-                       .block = kStreamThreads,
+                       .block = static_cast<unsigned>(p.warps * kWarpSize),
                        .shared_bytes = beside + p.pass_rows * of_row,
                        .overlaps_previous = true};
 }
@@ -398,13 +400,13 @@ Status grouped_experts(const GroupedExpertsArgs& args, CudaStream stream) {
     K3POD_ASSIGN(const LaunchShape shape, plan(p));
     const bool is_listed = p.max_passes > kMaxLocalPasses;
     if (is_listed) {
-        const LaunchShape one{.block = kListThreads, .overlaps_previous = true};
+        const LaunchShape one{.block = kMaxStreamThreads, .overlaps_previous = true};
         K3POD_TRY(launch("list_passes", list_passes_kernel, one, stream, p));
     }
-    const auto gate = is_listed ? grouped_experts_kernel<false, true>
-                                : grouped_experts_kernel<false, false>;
-    const auto down = is_listed ? grouped_experts_kernel<true, true>
-                                : grouped_experts_kernel<true, false>;
+    const auto gate =
+        is_listed ? grouped_experts_kernel<false, true> : grouped_experts_kernel<false, false>;
+    const auto down =
+        is_listed ? grouped_experts_kernel<true, true> : grouped_experts_kernel<true, false>;
     for (const auto kernel : {gate, down}) {
         K3POD_TRY(allow_shared(kName, kernel, shape.shared_bytes));
         K3POD_TRY(launch(kName, kernel, shape, stream, p));

@@ -10,7 +10,6 @@
 namespace k3pod::kernels {
 
 inline constexpr int kMaxPassRows = 8;  // the columns of an m16n8k16
-inline constexpr int kListThreads = kStreamWarps * kWarpSize;
 // Frames of up to so many passes are listed by every block for itself.
 inline constexpr int kMaxLocalPasses = 256;
 
@@ -32,10 +31,10 @@ struct PassList {
 
 // The workspace.
 struct ExpertsWorkspace {
-    PassList* list;       // of frames that are not listed by the blocks
-    ExpertPass* passes;   // [max_passes]
-    float* h;             // [max_entries * max_shards][max_width]
-    float* y;             // [max_entries * max_shards][L]
+    PassList* list;      // of frames that are not listed by the blocks
+    ExpertPass* passes;  // [max_passes]
+    float* h;            // [max_entries * max_shards][max_width]
+    float* y;            // [max_entries * max_shards][L]
 };
 
 struct ExpertsParams {
@@ -43,6 +42,7 @@ struct ExpertsParams {
     ExpertsWorkspace space;
     int32_t pass_rows = 0;
     int32_t max_passes = 0;
+    int32_t warps = 1;                // of a block
     int32_t group_warps[2] = {1, 1};  // that share a tile: of w1 and w3, of w2
 
     __device__ int32_t rows() const { return min(*args.num_rows, args.max_rows); }
@@ -67,7 +67,8 @@ __device__ inline ListPart add_parts(const ListPart& a, const ListPart& b) {
     return {a.num_passes + b.num_passes, a.width + b.width};
 }
 
-// Sum of the parts of lower threads; total: of all. kListThreads threads; scratch: one a warp.
+// Sum of the parts of lower threads; total: of all. All threads of the block; scratch: one a
+// warp.
 __device__ inline ListPart parts_before(const ListPart& part, ListPart* scratch, ListPart& total) {
     ListPart sum = part;
 #pragma unroll
@@ -80,7 +81,7 @@ __device__ inline ListPart parts_before(const ListPart& part, ListPart* scratch,
     __syncthreads();
     ListPart before = {};
     total = {};
-    for (int w = 0; w < kStreamWarps; ++w) {
+    for (int w = 0; w < num_warps(); ++w) {
         if (w < warp_idx()) before = add_parts(before, scratch[w]);
         total = add_parts(total, scratch[w]);
     }
@@ -134,13 +135,13 @@ struct EntryRun {
     }
 };
 
-// Lists the frame's passes, in the order of the entries. kListThreads threads together.
+// Lists the frame's passes, in the order of the entries. All threads of the block together.
 __device__ inline PassList list_passes(const ExpertsParams& p, ExpertPass* passes,
                                        ListPart* scratch) {
     const int32_t num_entries = p.num_entries();
     const int32_t* first_shards = p.first_shards();
     ListPart listed;
-    for (int32_t base = 0; base < num_entries; base += kListThreads) {
+    for (int32_t base = 0; base < num_entries; base += static_cast<int32_t>(blockDim.x)) {
         const EntryRun run(p, first_shards, num_entries, base + static_cast<int32_t>(threadIdx.x));
         ListPart total;
         const ListPart before = parts_before(run.part(p), scratch, total);

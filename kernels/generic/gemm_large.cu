@@ -49,7 +49,8 @@ __device__ void widen_piece(const uint4& piece, float scale, Bf16* to) {
     }
 }
 
-__global__ void __launch_bounds__(kThreads) widen_fp8_kernel(const __grid_constant__ WidenParams p) {
+__global__ void __launch_bounds__(kThreads)
+    widen_fp8_kernel(const __grid_constant__ WidenParams p) {
     wait_for_previous();
     const int32_t row = p.first_row + static_cast<int32_t>(blockIdx.y);
     const auto col = static_cast<int32_t>(blockIdx.x * kThreads + threadIdx.x) * 16;
@@ -85,8 +86,7 @@ __global__ void __launch_bounds__(kThreads) round_kernel(const __grid_constant__
     const auto col = static_cast<int32_t>(blockIdx.x * kThreads + threadIdx.x);
     if (col >= p.cols) return;
     const int64_t from = token * p.x.stride + col;
-    p.to[token * p.cols + col] =
-        p.x.f32 != nullptr ? round_to_bf16(p.x.f32[from]) : p.x.bf16[from];
+    p.to[token * p.cols + col] = p.x.f32 != nullptr ? round_to_bf16(p.x.f32[from]) : p.x.bf16[from];
 }
 
 struct SituParams {

@@ -37,7 +37,9 @@ struct ColumnPerPart {
 #pragma unroll
         for (int i = 0; i < kValues; ++i) values[i] = sums[i / 4][i % 4];
     }
-    static __device__ int lane(int row, int token) { return row % 8 * 4 + token % 8 / 2; }
+    static __device__ int lane(int row, int token) {
+        return row % 8 * 4 + token % 8 / 2;
+    }
     static __device__ int value(int row, int token) {
         return token / 8 * 4 + row / 8 * 2 + token % 2;
     }
@@ -165,8 +167,9 @@ struct Writers {
     int32_t first_group, groups;
     __device__ Writers(const StreamShape& shape, const StreamWarp& me, int32_t rank) {
         if (shape.cluster > 1) {
-            thread = rank * kStreamThreads + static_cast<int32_t>(threadIdx.x);
-            threads = shape.cluster * kStreamThreads;
+            const auto of_block = static_cast<int32_t>(blockDim.x);
+            thread = rank * of_block + static_cast<int32_t>(threadIdx.x);
+            threads = shape.cluster * of_block;
             first_group = 0, groups = shape.num_groups();
         } else {
             thread = me.warp_of_group * kWarpSize + lane_idx();
@@ -201,14 +204,14 @@ __device__ void write_round(const StreamParams& p, const RoundSums<Columns::kVal
 
 // kTiles: of eight tokens; 0: up to four, paired.
 template <class F, bool kIsGated, int kTiles, int kStages>
-__global__ void __launch_bounds__(kStreamThreads, 1)
+__global__ void __launch_bounds__(kMaxStreamThreads, 1)
     gemm_stream_kernel(const __grid_constant__ StreamParams p) {
     using Columns = typename ColumnsFor<kTiles>::Type;
     constexpr int kSumTiles = kTiles == 0 ? 1 : kTiles;
     extern __shared__ __align__(128) std::byte shared[];
     __shared__ TokenScales scales;
-    std::byte* sums_memory = shared + ring_bytes(F::kFormat, kStages);
-    std::byte* operand = sums_memory + sums_bytes(Columns::kValues);
+    std::byte* sums_memory = shared + ring_bytes(F::kFormat, num_warps(), kStages);
+    std::byte* operand = sums_memory + sums_bytes(Columns::kValues, num_warps());
 
     const StreamWarp me(p.shape.group_warps);
     const auto rank = static_cast<int32_t>(blockIdx.x) % p.shape.cluster;
@@ -295,7 +298,7 @@ Status launch_stream(const GemmCall& call, CudaStream stream) {
     const auto kernel = kernel_for<F>(call, plan->stages);
     const auto shape_of = [&] {
         return LaunchShape{.grid = static_cast<unsigned>(plan->grid),
-                           .block = kStreamThreads,
+                           .block = static_cast<unsigned>(plan->shape.warps * kWarpSize),
                            .shared_bytes = plan->shared_bytes,
                            .cluster = static_cast<unsigned>(plan->shape.cluster),
                            .overlaps_previous = true};
@@ -319,7 +322,7 @@ Status launch_stream(const GemmCall& call, CudaStream stream) {
 Result<int32_t> max_stream_tokens(const GemmCall& call) {
     if (!are_rows_pieces(call)) return 0;
     K3POD_ASSIGN(const DeviceLimits limits, current_device_limits());
-    for (const int32_t tokens : {kMostTokens, 8, kPairedTokens, 1}) {
+    for (const int32_t tokens : {kMaxStreamedTokens, 8, kPairedTokens, 1}) {
         GemmCall part = call;
         part.tokens = tokens;
         if (plan_stream(limits, work_of(part))) return tokens;

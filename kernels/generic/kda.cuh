@@ -16,29 +16,42 @@ inline constexpr int kLanesPerRow = 8;                                 // of the
 inline constexpr int kVecsPerLane = kMaxHeadDim / (4 * kLanesPerRow);  // at most
 
 struct KdaChunkRow {
-    int chunk;
-    int row;  // of the inputs
-    int t;    // the row's index in its chunk
+    int slot;  // of the state
+    int row;   // of the inputs
+    int t;     // the row's index in its chunk
 };
 
 // Input `i` tokens before the row's, at channel c of q, k or v (which = 0, 1, 2).
 __device__ inline float earlier_input(const KdaArgs& args, const float* x, int which,
                                       const KdaChunkRow& at, int i, int c) {
     if (at.t >= i) return x[(at.row - i) * args.in.stride + c];
-    const float* window =
-        args.state.conv_window + args.chunks.slots[at.chunk] * args.state.conv_stride;
+    const float* window = args.state.conv_window + at.slot * args.state.conv_stride;
     const int age = kConvTaps - 1 + at.t - i;
     return window[(which * (kConvTaps - 1) + age) * int64_t{args.shape.width()} + c];
 }
 
-__device__ inline float convolve(const KdaArgs& args, const float* x, int which, const float* taps,
-                                 const KdaChunkRow& at, int c) {
-    const auto weight = load<4>(taps + int64_t{c} * kConvTaps);
-    float sum = 0;
+// What a channel's convolution reads, apart from what it computes, so that the inputs of several
+// channels are on their way together.
+struct ConvInputs {
+    Floats<4> weights;
+    float x[kConvTaps];
+};
+
+__device__ inline ConvInputs conv_inputs(const KdaArgs& args, const float* x, int which,
+                                         const float* taps, const KdaChunkRow& at, int c) {
+    ConvInputs inputs;
+    inputs.weights = load<4>(taps + int64_t{c} * kConvTaps);
 #pragma unroll
     for (int j = 0; j < kConvTaps; ++j) {
-        sum = fmaf(weight.at[j], earlier_input(args, x, which, at, kConvTaps - 1 - j, c), sum);
+        inputs.x[j] = earlier_input(args, x, which, at, kConvTaps - 1 - j, c);
     }
+    return inputs;
+}
+
+__device__ inline float convolve(const ConvInputs& inputs) {
+    float sum = 0;
+#pragma unroll
+    for (int j = 0; j < kConvTaps; ++j) sum = fmaf(inputs.weights.at[j], inputs.x[j], sum);
     return silu(sum);
 }
 
@@ -51,7 +64,7 @@ __device__ inline void advance_window(const KdaArgs& args, const float* x, int w
         latest[i] = earlier_input(args, x, which, at, kConvTaps - 2 - i, c);
     }
     const int64_t width = args.shape.width();
-    float* window = args.state.conv_window + args.chunks.slots[at.chunk] * args.state.conv_stride +
+    float* window = args.state.conv_window + at.slot * args.state.conv_stride +
                     which * (kConvTaps - 1) * width + c;
 #pragma unroll
     for (int i = 0; i < kConvTaps - 1; ++i) window[i * width] = latest[i];
@@ -88,8 +101,10 @@ __device__ inline HeadScalars prepare_head(const KdaArgs& args, int head, const 
     if (role == 0) {
         float q = 0, k = 0;
         if (d < dim) {
-            q = convolve(args, args.in.q, 0, args.weights.q_conv, at, c);
-            k = convolve(args, args.in.k, 1, args.weights.k_conv, at, c);
+            const auto of_q = conv_inputs(args, args.in.q, 0, args.weights.q_conv, at, c);
+            const auto of_k = conv_inputs(args, args.in.k, 1, args.weights.k_conv, at, c);
+            q = convolve(of_q);
+            k = convolve(of_k);
             inputs.q[d] = q;
             inputs.k[d] = k;
         }
@@ -100,7 +115,7 @@ __device__ inline HeadScalars prepare_head(const KdaArgs& args, int head, const 
             inputs.sums[2][warp_idx()] = qk;
         }
     } else if (role == 1 && d < dim) {
-        inputs.v[d] = convolve(args, args.in.v, 2, args.weights.v_conv, at, c);
+        inputs.v[d] = convolve(conv_inputs(args, args.in.v, 2, args.weights.v_conv, at, c));
     } else if (role == 2) {
         if (d < dim) inputs.decay[d] = decay_of(args, head, at, c);
         if (d == 0) inputs.beta = sigmoid(args.in.b[at.row * args.in.b_stride + head]);
@@ -208,9 +223,17 @@ __device__ inline void step_rows(const TokenRows& token, int dim, float beta, fl
     }
 }
 
-// y = RMSNorm over the head's outputs o[D] (shared memory), times sigmoid(g). Threads [0, D) of a
-// block of whole warps write; all warps of the block may call it.
-__device__ inline void write_gated_norm(const KdaArgs& args, int head, int row, const float* o) {
+// The gated norm's weight of channel d of a head: o_norm times sigmoid(g).
+__device__ inline float gate_of(const KdaArgs& args, int head, int row, int d) {
+    const int dim = args.shape.head_dim;
+    if (d >= dim) return 0;
+    return args.weights.o_norm[d] * sigmoid(args.in.g[row * args.in.stride + head * dim + d]);
+}
+
+// y = RMSNorm over the head's outputs o[D] (shared memory), times the thread's gate. Threads [0, D)
+// of a block of whole warps write; all warps of the block may call it.
+__device__ inline void write_gated_norm(const KdaArgs& args, int head, int row, const float* o,
+                                        float gate) {
     const int dim = args.shape.head_dim;
     float squares = 0;
     for (int d = lane_idx(); d < dim; d += kWarpSize) squares = fmaf(o[d], o[d], squares);
@@ -219,8 +242,7 @@ __device__ inline void write_gated_norm(const KdaArgs& args, int head, int row, 
     const int d = static_cast<int>(threadIdx.x);
     if (d >= dim) return;
     const int c = head * dim + d;
-    const float gate = sigmoid(args.in.g[row * args.in.stride + c]);
-    const Floats<1> y{args.weights.o_norm[d] * (o[d] * scale) * gate};
+    const Floats<1> y{o[d] * scale * gate};
     store_outputs(args.y, args.y_bf16, int64_t{row} * args.shape.width() + c, y);
 }
 

@@ -35,10 +35,12 @@ __global__ void __launch_bounds__(kThreads, 2) kda_decode_kernel(KdaArgs args) {
     wait_for_previous();
     const int head = static_cast<int>(blockIdx.x);
     const int chunk = static_cast<int>(blockIdx.y);
-    if (args.chunks.num_rows[chunk] == 0) return;
-    const KdaChunkRow at{chunk, args.chunks.first_row[chunk], 0};
+    // All three before the first is waited for: padding needs no slot, but asking costs nothing.
+    const int num_rows = args.chunks.num_rows[chunk];
+    const KdaChunkRow at{args.chunks.slots[chunk], args.chunks.first_row[chunk], 0};
+    if ((num_rows == 0) | (at.slot < 0) | (at.row < 0)) return;
     const int dim = args.shape.head_dim;
-    float* state = args.state.recurrent + args.chunks.slots[chunk] * args.state.recurrent_stride +
+    float* state = args.state.recurrent + at.slot * args.state.recurrent_stride +
                    int64_t{head} * dim * dim;
 
     const int first = static_cast<int>(threadIdx.x) / kLanesPerRow;
@@ -48,6 +50,7 @@ __global__ void __launch_bounds__(kThreads, 2) kda_decode_kernel(KdaArgs args) {
         const int v = first + r * kRowGroups;
         if (v < dim) rows[r] = load_part(state + v * dim, dim);
     }
+    const float gate = gate_of(args, head, at.row, static_cast<int>(threadIdx.x));
     const HeadScalars scalars = prepare_head(args, head, at, inputs);
     float v[kRowsPerThread], out[kRowsPerThread];
 #pragma unroll
@@ -63,7 +66,7 @@ __global__ void __launch_bounds__(kThreads, 2) kda_decode_kernel(KdaArgs args) {
     }
     advance_windows(args, head, at);
     __syncthreads();
-    write_gated_norm(args, head, at.row, o);
+    write_gated_norm(args, head, at.row, o, gate);
 }
 
 }  // namespace

@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(kPrepareThreads) prepare_kernel(KdaArgs args, 
     const int t = static_cast<int>(blockIdx.y);
     const int chunk = static_cast<int>(blockIdx.z);
     if (t >= args.chunks.num_rows[chunk]) return;
-    const KdaChunkRow at{chunk, args.chunks.first_row[chunk] + t, t};
+    const KdaChunkRow at{args.chunks.slots[chunk], args.chunks.first_row[chunk] + t, t};
     const HeadScalars scalars = prepare_head(args, head, at, inputs);
     const int dim = args.shape.head_dim;
     const int d = static_cast<int>(threadIdx.x) % kMaxHeadDim;
@@ -140,7 +140,8 @@ __global__ void __launch_bounds__(kScanThreads) scan_kernel(KdaArgs args, Worksp
                     min(kScanRows, dim - first_v)};
     const int v_idx = static_cast<int>(threadIdx.x) / kLanesPerRow;
     const bool has_row = v_idx < scan.num_v;
-    float* state = args.state.recurrent + args.chunks.slots[chunk] * args.state.recurrent_stride +
+    const int slot = args.chunks.slots[chunk];
+    float* state = args.state.recurrent + slot * args.state.recurrent_stride +
                    (int64_t{head} * dim + first_v + v_idx) * dim;
     RowPart part = {};
     if (has_row) part = load_part(state, dim);
@@ -164,7 +165,7 @@ __global__ void __launch_bounds__(kScanThreads) scan_kernel(KdaArgs args, Worksp
         __syncthreads();
     }
     if (has_row) store_part(state, dim, part);
-    if (blockIdx.y == 0) advance_windows(args, head, {chunk, scan.row + count - 1, count - 1});
+    if (blockIdx.y == 0) advance_windows(args, head, {slot, scan.row + count - 1, count - 1});
 }
 
 __global__ void __launch_bounds__(kMaxHeadDim) gated_norm_kernel(KdaArgs args, Workspace work) {
@@ -178,8 +179,9 @@ __global__ void __launch_bounds__(kMaxHeadDim) gated_norm_kernel(KdaArgs args, W
     const int dim = args.shape.head_dim;
     const int d = static_cast<int>(threadIdx.x);
     if (d < dim) o[d] = work.v[int64_t{row} * args.shape.width() + head * dim + d];
+    const float gate = gate_of(args, head, row, d);
     __syncthreads();
-    write_gated_norm(args, head, row, o);
+    write_gated_norm(args, head, row, o, gate);
 }
 
 }  // namespace

@@ -102,9 +102,52 @@ __device__ inline void clear_bins(Bins& bins) {
     __syncthreads();
 }
 
-__device__ inline void add_to_bin(Bins& bins, int bin, float weight) {
-    atomicAdd(&bins.mass[bin], mass_of(weight));
-    atomicAdd(&bins.count[bin], 1);
+// visit(i, values[i], true) for all i in [0, count), and with false where a warp reaches past the
+// end: whole warps visit, and read several values before they look at the first.
+template <class T, class Visit>
+__device__ void visit_all(const T* values, int32_t count, Visit visit) {
+    constexpr int kAhead = 8;
+    const auto thread = static_cast<int32_t>(threadIdx.x);
+    for (int32_t first = thread; first - lane_idx() < count; first += kAhead * kRankThreads) {
+        T ahead[kAhead];
+#pragma unroll
+        for (int k = 0; k < kAhead; ++k) {
+            const int32_t i = first + k * kRankThreads;
+            ahead[k] = i < count ? values[i] : T{};
+        }
+#pragma unroll
+        for (int k = 0; k < kAhead; ++k) {
+            const int32_t i = first + k * kRankThreads;
+            visit(i, ahead[k], i < count);
+        }
+    }
+}
+
+__device__ inline void add_group(Bins& bins, int bin, const IdGroup& group) {
+    atomicAdd(&bins.mass[bin], group.mass);
+    atomicAdd(&bins.count[bin], group.count);
+}
+
+// A warp's lanes add an id each, those for which it is there. Flat weights meet in a few bins, where
+// atomics would wait for each other: the first two bins of a warp get one addition each.
+__device__ inline void add_to_bins(Bins& bins, bool is_there, int bin, float weight) {
+    constexpr int kHalfBits = 24;  // sums of 32 halves fit 32 bits
+    const Mass mass = is_there ? mass_of(weight) : 0;
+    unsigned left = __ballot_sync(kAllLanes, is_there);
+    for (int i = 0; i < 2 && left != 0; ++i) {
+        const int first = __ffs(static_cast<int>(left)) - 1;
+        const bool is_same = is_there && bin == __shfl_sync(kAllLanes, bin, first);
+        const unsigned same = __ballot_sync(kAllLanes, is_same);
+        const auto low = static_cast<unsigned>(mass & ((1u << kHalfBits) - 1));
+        const auto high = static_cast<unsigned>(mass >> kHalfBits);
+        const Mass low_sum = __reduce_add_sync(kAllLanes, is_same ? low : 0u);
+        const Mass high_sum = __reduce_add_sync(kAllLanes, is_same ? high : 0u);
+        if (lane_idx() == first) {
+            add_group(bins, bin, {low_sum + (high_sum << kHalfBits), __popc(same)});
+        }
+        left &= ~same;
+    }
+    if (left >> lane_idx() & 1u) add_group(bins, bin, {mass, 1});
 }
 
 __device__ inline IdGroup inclusive_scan_lanes(IdGroup group) {
@@ -147,11 +190,14 @@ __device__ inline Ranked find_bin(const Bins& bins, const IdGroup& before, const
 __device__ inline void collect_bucket(const RankWorkspace& work, int bucket, RankShared& shared) {
     if (threadIdx.x == 0) shared.num_candidates = 0;
     __syncthreads();
-    for (int32_t id = static_cast<int32_t>(threadIdx.x); id < work.vocab; id += kRankThreads) {
-        const float weight = work.weights[id];
-        if (weight == 0.0f || bucket_of(weight) != bucket) continue;
-        work.candidates[atomicAdd(&shared.num_candidates, 1)] = key_of(weight, id);
-    }
+    visit_all(work.weights, work.vocab, [&](int32_t id, float weight, bool is_there) {
+        const bool is_in = is_there && weight != 0.0f && bucket_of(weight) == bucket;
+        const unsigned all = __ballot_sync(kAllLanes, is_in);
+        int32_t at = 0;
+        if (lane_idx() == 0 && all != 0) at = atomicAdd(&shared.num_candidates, __popc(all));
+        at = __shfl_sync(kAllLanes, at, 0) + __popc(all & ((1u << lane_idx()) - 1));
+        if (is_in) work.candidates[at] = key_of(weight, id);
+    });
     __syncthreads();
 }
 
@@ -164,11 +210,11 @@ __device__ inline Ranked id_at(const RankWorkspace& work, const RankPoint& point
     for (int shift = kTopShift - kBinBits; shift >= 0; shift -= kBinBits) {
         clear_bins(*work.bins);
         const Key upper = found.key >> (shift + kBinBits);
-        for (int i = static_cast<int>(threadIdx.x); i < shared.num_candidates; i += kRankThreads) {
-            const Key key = work.candidates[i];
-            if (key >> (shift + kBinBits) != upper) continue;
-            add_to_bin(*work.bins, static_cast<int>(key >> shift) & (kNumBins - 1), weight_of(key));
-        }
+        visit_all(work.candidates, shared.num_candidates, [&](int32_t, Key key, bool is_there) {
+            const bool is_in = is_there && key >> (shift + kBinBits) == upper;
+            add_to_bins(*work.bins, is_in, static_cast<int>(key >> shift) & (kNumBins - 1),
+                        weight_of(key));
+        });
         __syncthreads();
         const Ranked bin = find_bin(*work.bins, found.before, point, shared);
         found = {found.key | bin.key << shift, bin.before};

@@ -107,9 +107,9 @@ struct Peak {
 
 __device__ Peak find_peak(const float* values, int32_t vocab, Peak* of_warps) {
     Peak peak;
-    for (int id = static_cast<int>(threadIdx.x); id < vocab; id += kRankThreads) {
-        peak.offer({values[id], id});
-    }
+    visit_all(values, vocab, [&](int32_t id, float value, bool is_there) {
+        if (is_there) peak.offer({value, id});
+    });
     const auto reduce = [&peak] {
         for (int offset = kWarpSize / 2; offset > 0; offset /= 2) {
             peak.offer({__shfl_xor_sync(kAllLanes, peak.value, offset),
@@ -127,9 +127,9 @@ __device__ Peak find_peak(const float* values, int32_t vocab, Peak* of_warps) {
 // Whether no value is NaN or +inf.
 __device__ bool is_drawable(const float* values, int32_t vocab) {
     bool is_bad = false;
-    for (int id = static_cast<int>(threadIdx.x); id < vocab; id += kRankThreads) {
-        is_bad = is_bad || !(values[id] <= kLargest);
-    }
+    visit_all(values, vocab, [&](int32_t, float value, bool is_there) {
+        is_bad = is_bad || (is_there && !(value <= kLargest));
+    });
     return __syncthreads_or(is_bad) == 0;
 }
 
@@ -138,13 +138,13 @@ __device__ IdGroup weigh(const float* values, float max, float scale, const Rank
                          float* weights, RankShared& shared) {
     clear_bins(*work.bins);
     IdGroup group;
-    for (int id = static_cast<int>(threadIdx.x); id < work.vocab; id += kRankThreads) {
-        const float weight = exp_nonpositive(__fmul_rn(__fsub_rn(values[id], max), scale));
-        weights[id] = weight;
-        if (weight == 0.0f) continue;
-        add_to_bin(*work.bins, bucket_of(weight), weight);
-        group.add({mass_of(weight), 1});
-    }
+    visit_all(values, work.vocab, [&](int32_t id, float value, bool is_there) {
+        const float weight = exp_nonpositive(__fmul_rn(__fsub_rn(value, max), scale));
+        const bool is_positive = is_there && weight != 0.0f;
+        if (is_there) weights[id] = weight;
+        add_to_bins(*work.bins, is_positive, bucket_of(weight), weight);
+        if (is_positive) group.add({mass_of(weight), 1});
+    });
     group = inclusive_scan_lanes(group);
     if (lane_idx() == kWarpSize - 1) shared.of_warps[warp_idx()] = group;
     __syncthreads();
@@ -161,10 +161,9 @@ __device__ IdGroup weigh(const float* values, float max, float scale, const Rank
 // What ids of at least this weight, which is above 0, are together.
 __device__ IdGroup at_least(float least, const RankWorkspace& work, RankShared& shared) {
     IdGroup group;
-    for (int id = static_cast<int>(threadIdx.x); id < work.vocab; id += kRankThreads) {
-        const float weight = work.weights[id];
-        if (weight >= least) group.add({mass_of(weight), 1});
-    }
+    visit_all(work.weights, work.vocab, [&](int32_t, float weight, bool is_there) {
+        if (is_there && weight >= least) group.add({mass_of(weight), 1});
+    });
     group = inclusive_scan_lanes(group);
     if (lane_idx() == kWarpSize - 1) shared.of_warps[warp_idx()] = group;
     __syncthreads();

@@ -58,8 +58,7 @@ struct GroupedExpertsArgs {
     const int32_t* num_entries = nullptr;      // likewise
     const Bf16* latents = nullptr;             // [R, L], aligned to 16
     const wire::WireEntry* entries = nullptr;  // sorted by (expert, row), none twice
-    // grouped_experts_workspace_bytes(), aligned to 256, device; zeroed once before its first
-    // launch and left alone between launches. One launch at a time.
+    // grouped_experts_workspace_bytes(), aligned to 256, device. One launch at a time.
     std::byte* workspace = nullptr;
     float* out = nullptr;  // [R, L], overwritten
 };

@@ -3,13 +3,14 @@
 //
 //   y[T, rows] = x[T, cols] W^T, fp32 sums, for every WeightFormat
 //
-// Up to kMaxStreamedTokens rows a launch reads every weight byte once and runs at the rate of the
-// memory; up to kMaxTileTokens at that of the tensor cores or the memory; more rows go through in
-// slices, or through cuBLASLt where the matrix is large and the library can be loaded.
+// Up to kMaxStreamedTokens rows a launch reads every weight byte once, most shapes at nine tenths
+// of the memory's rate for one row. More rows go through in slices of as many, and read the weights
+// again; from 96 rows on, where a matrix is large and cuBLASLt can be loaded, through that library.
 //
-// Precision: weights are exact, fp32 activations are split into two bf16 parts (relative error
-// about 2^-17 a value), sums are fp32. An output is summed in an order that depends on the shapes
-// and T alone: the same bits for every replay and every place in the batch.
+// Precision of a streamed product: weights are exact, fp32 activations are split into two 16-bit
+// parts (relative error of a value up to 2^-17), sums are fp32. cuBLASLt gets weights and
+// activations rounded to bf16. An output is summed in an order that depends on the shapes and T
+// alone: the same bits for every replay and every place in the batch.
 //
 // All pointers are in device memory. Pointers aligned to 16 bytes and columns that fill whole
 // 16-byte pieces of a row take the fast path; anything else is right and slow.
@@ -25,8 +26,7 @@
 
 namespace k3pod::kernels {
 
-inline constexpr int32_t kMaxStreamedTokens = 4;
-inline constexpr int32_t kMaxTileTokens = 64;
+inline constexpr int32_t kMaxStreamedTokens = 16;
 inline constexpr int32_t kMaxGemmBands = 8;
 
 // Rows of fp32 or bf16 values inside wider rows: row t starts at t * stride values.
