@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "k3pod/base/text.h"
@@ -76,6 +77,16 @@ Status FileReader::read(int64_t offset, std::span<std::byte> out) const {
         offset += got;
     }
     return Status::ok();
+}
+
+Status FileReader::read_once(int64_t offset, std::span<std::byte> out) const {
+    const Status status = read(offset, out);
+    // Only whole pages are dropped. The last one is left to the read that goes on there.
+    static const int64_t kPageBytes = ::sysconf(_SC_PAGESIZE);
+    const int64_t begin = offset / kPageBytes * kPageBytes;
+    const int64_t end = (offset + std::ssize(out)) / kPageBytes * kPageBytes;
+    if (end > begin) (void)::posix_fadvise(fd_, begin, end - begin, POSIX_FADV_DONTNEED);
+    return status;
 }
 
 Result<std::string> read_text_file(const std::filesystem::path& path, int64_t limit_bytes) {

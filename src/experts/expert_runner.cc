@@ -33,7 +33,7 @@ Extent extent_of(const ExpertStore& store) {
             const auto shards = store.find(layer, expert);
             extent.max_shards = std::max(extent.max_shards, shards.size());
             for (const auto& shard : shards) {
-                extent.max_width = std::max(extent.max_width, shard.w1.view().rows);
+                extent.max_width = std::max(extent.max_width, shard.w1.rows);
             }
         }
     }
@@ -65,10 +65,10 @@ Status ExpertRunner::Impl::group_by_expert(int32_t layer,
         while (end < entries.size() && entries[end].expert == expert) ++end;
         const auto shards = store.find(layer, expert);
         if (shards.empty()) return expert_not_held(layer, expert);
-        for (const ExpertShardWeights& shard : shards) {
-            groups.push_back({.w1 = shard.w1.view(),
-                              .w3 = shard.w3.view(),
-                              .w2 = shard.w2.view(),
+        for (const HeldShard& shard : shards) {
+            groups.push_back({.w1 = shard.w1,
+                              .w3 = shard.w3,
+                              .w2 = shard.w2,
                               .rows = std::span(rows).subspan(begin, end - begin)});
         }
     }

@@ -3,7 +3,10 @@
 #include <utility>
 
 #include "experts/cuda/cuda_tier.h"
+#include "experts/load_shards.h"
+#include "k3pod/base/check.h"
 #include "k3pod/experts/expert_store.h"
+#include "k3pod/experts/tier_builder.h"
 
 namespace k3pod {
 namespace {
@@ -26,16 +29,46 @@ class CpuTier final : public ExpertTier {
     ExpertRunner runner_;
 };
 
+class CpuBuilder final : public TierBuilder {
+  public:
+    CpuBuilder(std::unique_ptr<ExpertStoreBuilder> store, int32_t max_rows)
+        : store_(std::move(store)), max_rows_(max_rows) {}
+
+    Result<std::span<std::byte>> room(size_t shard, int64_t packed_bytes) override {
+        return store_->room(shard, packed_bytes);
+    }
+    Status finish(size_t shard) override { return store_->finish(shard); }
+    Result<std::unique_ptr<ExpertTier>> build() override {
+        K3POD_ASSIGN(auto store, store_->build());
+        return std::unique_ptr<ExpertTier>(std::make_unique<CpuTier>(std::move(store), max_rows_));
+    }
+
+  private:
+    std::unique_ptr<ExpertStoreBuilder> store_;
+    int32_t max_rows_;
+};
+
 }  // namespace
+
+Result<std::unique_ptr<TierBuilder>> TierBuilder::create(Backend backend, const ModelConfig& config,
+                                                         Release release,
+                                                         std::span<const Shard> shards,
+                                                         int32_t max_rows) {
+    K3POD_CHECK(max_rows > 0, "a tier needs room for at least one row");
+    if (backend == Backend::kCuda) return make_cuda_builder(config, release, shards, max_rows);
+    K3POD_ASSIGN(auto store, ExpertStoreBuilder::create(config, release, shards));
+    return std::unique_ptr<TierBuilder>(std::make_unique<CpuBuilder>(std::move(store), max_rows));
+}
 
 Result<std::unique_ptr<ExpertTier>> ExpertTier::load(Backend backend,
                                                      const ExpertTierSource& source,
                                                      int32_t max_rows,
                                                      const LoadProgress& progress) {
-    if (backend == Backend::kCuda) return load_cuda_tier(source, max_rows, progress);
-    K3POD_ASSIGN(auto store, ExpertStore::load(source.checkpoint, source.config, source.release,
-                                               source.shards, progress));
-    return std::unique_ptr<ExpertTier>(std::make_unique<CpuTier>(std::move(store), max_rows));
+    K3POD_ASSIGN(const auto builder, TierBuilder::create(backend, source.config, source.release,
+                                                         source.shards, max_rows));
+    K3POD_TRY(load_shards(source.checkpoint, source.config, source.release, source.shards, progress,
+                          *builder));
+    return builder->build();
 }
 
 }  // namespace k3pod

@@ -10,11 +10,6 @@
 namespace k3pod {
 namespace {
 
-std::string describe(const Shard& shard) {
-    return fmt::format("shard of layer {} expert {} columns [{}, {})", shard.layer, shard.expert,
-                       shard.begin, shard.end);
-}
-
 Status check_shard(const ModelConfig& config, const Shard& shard) {
     if (!config.is_moe_layer(shard.layer) || shard.layer >= config.num_layers) {
         return invalid_argument(
@@ -57,7 +52,32 @@ std::vector<Shard> sorted_by_expert(std::span<const Shard> shards) {
     return sorted;
 }
 
-// Where the shard's expert starts in the checkpoint; both releases' names are tried.
+// Indices of the shards, so that reading files front to back keeps the disk sequential.
+std::vector<size_t> in_file_order(const Checkpoint& checkpoint, std::span<const Shard> shards) {
+    std::vector<std::tuple<std::pair<int32_t, int64_t>, int32_t, size_t>> keyed;
+    keyed.reserve(shards.size());
+    for (size_t i = 0; i < shards.size(); ++i) {
+        keyed.emplace_back(place_in_files(checkpoint, shards[i]), shards[i].begin, i);
+    }
+    std::ranges::sort(keyed);
+    std::vector<size_t> order;
+    order.reserve(shards.size());
+    for (const auto& [place, begin, index] : keyed) order.push_back(index);
+    return order;
+}
+
+}  // namespace
+
+std::string describe(const Shard& shard) {
+    return fmt::format("shard of layer {} expert {} columns [{}, {})", shard.layer, shard.expert,
+                       shard.begin, shard.end);
+}
+
+Status check_shards(const ModelConfig& config, std::span<const Shard> shards) {
+    for (const Shard& shard : shards) K3POD_TRY(check_shard(config, shard));
+    return check_disjoint(sorted_by_expert(shards));
+}
+
 std::pair<int32_t, int64_t> place_in_files(const Checkpoint& checkpoint, const Shard& shard) {
     for (const char* suffix : {"weight", "weight_packed"}) {
         const TensorInfo* tensor = checkpoint.find(
@@ -68,39 +88,21 @@ std::pair<int32_t, int64_t> place_in_files(const Checkpoint& checkpoint, const S
     return {};
 }
 
-// Reading files front to back keeps the disk and the page cache sequential.
-std::vector<Shard> sorted_by_file(const Checkpoint& checkpoint, std::span<const Shard> shards) {
-    std::vector<std::pair<std::pair<int32_t, int64_t>, Shard>> keyed;
-    keyed.reserve(shards.size());
-    for (const Shard& shard : shards) keyed.emplace_back(place_in_files(checkpoint, shard), shard);
-    std::stable_sort(keyed.begin(), keyed.end(),
-                     [](const auto& a, const auto& b) { return a.first < b.first; });
-    std::vector<Shard> sorted;
-    sorted.reserve(keyed.size());
-    for (const auto& [place, shard] : keyed) sorted.push_back(shard);
-    return sorted;
-}
-
-}  // namespace
-
 Status load_shards(const Checkpoint& checkpoint, const ModelConfig& config, Release release,
                    std::span<const Shard> shards, const LoadProgress& progress,
-                   const TakeShard& take) {
-    const std::vector<Shard> sorted = sorted_by_expert(shards);
+                   const PutShard& put) {
     int64_t total_bytes = 0;
-    for (const Shard& shard : sorted) {
-        K3POD_TRY(check_shard(config, shard));
+    for (const Shard& shard : shards) {
         total_bytes += expert_shard_bytes(config, release, shard.end - shard.begin);
     }
-    K3POD_TRY(check_disjoint(sorted));
     ProgressMeter meter(progress, total_bytes);
-    // The sort is stable and an expert's slices share a place, so they stay in order of begin.
-    for (const Shard& shard : sorted_by_file(checkpoint, sorted)) {
-        auto weights = load_expert_shard(checkpoint, config, release, shard.layer, shard.expert,
-                                         shard.begin, shard.end);
+    for (const size_t index : in_file_order(checkpoint, shards)) {
+        const Shard& shard = shards[index];
+        const auto weights = load_expert_shard(checkpoint, config, release, shard.layer,
+                                               shard.expert, shard.begin, shard.end);
         if (!weights.is_ok()) return weights.status().with_context(describe(shard));
-        const Status taken = take(shard, std::move(weights).value());
-        if (!taken.is_ok()) return taken.with_context(describe(shard));
+        const Status is_put = put(index, held_shard(*weights));
+        if (!is_put.is_ok()) return is_put.with_context(describe(shard));
         meter.add(expert_shard_bytes(config, release, shard.end - shard.begin));
     }
     return Status::ok();

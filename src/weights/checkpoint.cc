@@ -188,7 +188,7 @@ Status Checkpoint::read(const TensorInfo& tensor, int64_t begin, std::span<std::
     K3POD_CHECK(begin >= 0 && bytes <= tensor.size_bytes && begin <= tensor.size_bytes - bytes,
                 "a read stays inside its tensor");
     const Status status =
-        impl_->files[static_cast<size_t>(tensor.file)].read(tensor.offset_bytes + begin, out);
+        impl_->files[static_cast<size_t>(tensor.file)].read_once(tensor.offset_bytes + begin, out);
     return status ? status : status.with_context(fmt::format("tensor {}", tensor.name));
 }
 

@@ -1,7 +1,9 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 
+#include "k3pod/base/check.h"
 #include "k3pod/weights/model_weights.h"
 #include "repack.h"
 #include "tensor_lookup.h"
@@ -106,21 +108,93 @@ Status check_slice(const ModelConfig& config, const WidthSlice& slice) {
         config.num_layers - 1, config.num_experts, kMxfp4Block, config.moe_intermediate));
 }
 
-}  // namespace
-
-Result<ExpertShardWeights> load_expert_shard(const Checkpoint& checkpoint,
-                                             const ModelConfig& config, Release release,
-                                             int32_t layer, int32_t expert, int32_t begin,
-                                             int32_t end) {
-    const WidthSlice slice{layer, expert, begin, end};
+Result<ExpertShardWeights> read_slice(const Checkpoint& checkpoint, const ModelConfig& config,
+                                      Release release, const WidthSlice& slice) {
     K3POD_TRY(check_slice(config, slice));
     const ExpertReader reader(checkpoint, config, release);
     ExpertShardWeights shard;
     K3POD_ASSIGN(shard.w1, reader.read(Projection::kW1, slice));
     K3POD_ASSIGN(shard.w2, reader.read(Projection::kW2, slice));
     K3POD_ASSIGN(shard.w3, reader.read(Projection::kW3, slice));
+    return shard;
+}
+
+// Of `rows` rows each, bytes [begin, begin + out.size() / rows).
+void copy_columns(const std::byte* from, int64_t row_bytes, int64_t begin, int64_t rows,
+                  std::span<std::byte> out) {
+    const auto width = static_cast<int64_t>(out.size()) / rows;
+    for (int64_t row = 0; row < rows; ++row) {
+        std::memcpy(out.data() + row * width, from + row * row_bytes + begin,
+                    static_cast<size_t>(width));
+    }
+}
+
+// Rows [begin, end) of w1 and w3.
+Matrix cut_rows(const MatrixView& whole, ColumnRange range) {
+    Matrix part(whole.format, range.end - range.begin, whole.cols);
+    const auto data = part.mutable_data(), scales = part.mutable_scales();
+    std::memcpy(data.data(), whole.data + matrix_data_bytes(whole.format, range.begin, whole.cols),
+                data.size());
+    std::memcpy(scales.data(),
+                whole.scales + matrix_scale_bytes(whole.format, range.begin, whole.cols),
+                scales.size());
+    part.set_global_scale(whole.global_scale);
+    return part;
+}
+
+// Columns [begin, end) of w2; both are multiples of a block.
+Matrix cut_w2(const MatrixView& whole, ColumnRange range) {
+    Matrix part(whole.format, whole.rows, range.end - range.begin);
+    copy_columns(whole.data, matrix_data_bytes(whole.format, 1, whole.cols),
+                 matrix_data_bytes(whole.format, 1, range.begin), whole.rows, part.mutable_data());
+    copy_columns(whole.scales, matrix_scale_bytes(whole.format, 1, whole.cols),
+                 matrix_scale_bytes(whole.format, 1, range.begin), whole.rows,
+                 part.mutable_scales());
+    part.set_global_scale(whole.global_scale);
+    return part;
+}
+
+ExpertShardWeights cut_columns(const ExpertShardWeights& whole, ColumnRange range) {
+    return {.w1 = cut_rows(whole.w1.view(), range),
+            .w3 = cut_rows(whole.w3.view(), range),
+            .w2 = cut_w2(whole.w2.view(), range)};
+}
+
+}  // namespace
+
+Result<ExpertShardWeights> load_expert_shard(const Checkpoint& checkpoint,
+                                             const ModelConfig& config, Release release,
+                                             int32_t layer, int32_t expert, int32_t begin,
+                                             int32_t end) {
+    K3POD_ASSIGN(ExpertShardWeights shard,
+                 read_slice(checkpoint, config, release, {layer, expert, begin, end}));
     if (release == Release::kNvfp4) repack(shard);
     return shard;
+}
+
+Result<std::vector<ExpertShardWeights>> load_expert_slices(const Checkpoint& checkpoint,
+                                                           const ModelConfig& config,
+                                                           Release release, int32_t layer,
+                                                           int32_t expert,
+                                                           std::span<const ColumnRange> slices) {
+    K3POD_CHECK(!slices.empty(), "at least one slice is loaded");
+    WidthSlice all{layer, expert, slices[0].begin, slices[0].end};
+    for (const auto& [begin, end] : slices) {
+        K3POD_TRY(check_slice(config, {layer, expert, begin, end}));
+        all.begin = std::min(all.begin, begin);
+        all.end = std::max(all.end, end);
+    }
+    K3POD_ASSIGN(ExpertShardWeights whole, read_slice(checkpoint, config, release, all));
+    std::vector<ExpertShardWeights> cut;
+    for (const auto& [begin, end] : slices) {
+        const bool is_all = begin == all.begin && end == all.end;
+        cut.push_back(is_all && slices.size() == 1
+                          ? std::move(whole)
+                          : cut_columns(whole, {begin - all.begin, end - all.begin}));
+        // Each by its own blocks, as if it had been loaded alone.
+        if (release == Release::kNvfp4) repack(cut.back());
+    }
+    return cut;
 }
 
 int64_t expert_shard_bytes(const ModelConfig& config, Release release, int32_t width) {

@@ -79,11 +79,11 @@ void LocalExperts::run_unrounded(const Holder& holder, const RoutedRows& rows) {
     scratch_.resize(static_cast<size_t>(2 * config.moe_intermediate));
     std::ranges::fill(partial_, 0.0f);
     for (const wire::WireEntry& entry : holder.entries) {
-        for (const ExpertShardWeights& shard : holder.store->find(rows.layer, entry.expert)) {
+        for (const HeldShard& shard : holder.store->find(rows.layer, entry.expert)) {
             ops::mlp({.tokens = 1,
-                      .gate = shard.w1.view(),
-                      .up = shard.w3.view(),
-                      .down = shard.w2.view(),
+                      .gate = shard.w1,
+                      .up = shard.w3,
+                      .down = shard.w2,
                       .situ = {.beta = config.situ_beta, .linear_beta = config.situ_linear_beta},
                       .x = rows.latents.subspan(entry.row * latent, latent),
                       .scratch = scratch_,

@@ -20,7 +20,7 @@ FrameWork throttled(std::shared_ptr<const ExpertStore> store, double bytes_per_s
         int64_t bytes = 0;
         for (size_t i = 0; i < entries.size(); ++i) {
             if (i > 0 && entries[i].expert == entries[i - 1].expert) continue;
-            for (const ExpertShardWeights& shard : store->find(layer, entries[i].expert)) {
+            for (const HeldShard& shard : store->find(layer, entries[i].expert)) {
                 bytes += shard.size_bytes();
             }
         }

@@ -28,6 +28,9 @@ class FileReader {
 
     // Fills `out` from byte `offset` on; kDataLoss when the file ends early.
     Status read(int64_t offset, std::span<std::byte> out) const;
+    // As read(), and does not leave these bytes in the page cache, which on a machine with unified
+    // memory would take the place of what is loaded. For files that are read once, front to back.
+    Status read_once(int64_t offset, std::span<std::byte> out) const;
 
   private:
     FileReader(std::filesystem::path path, int fd);

@@ -10,11 +10,13 @@
 #include "k3pod/base/status.h"
 #include "k3pod/placement/placement.h"
 #include "k3pod/weights/model_weights.h"
+#include "k3pod/weights/packed_shard.h"
 #include "k3pod/wire/frame.h"
 
 namespace k3pod {
 
-// All shards of one holder. Immutable after load; reads are thread-safe.
+// All shards of one holder, packed one behind the other in one allocation. Immutable after load;
+// reads are thread-safe.
 class ExpertStore {
   public:
     // Loads shards in file order. kDataLoss/kInvalidArgument names layer, expert, tensor. progress
@@ -26,7 +28,8 @@ class ExpertStore {
     ~ExpertStore();
 
     // Shards of one expert on this holder (usually one), empty when it is not held.
-    std::span<const ExpertShardWeights> find(int32_t layer, int32_t expert) const;
+    std::span<const HeldShard> find(int32_t layer, int32_t expert) const;
+    // Of the matrices, without heads and padding.
     int64_t size_bytes() const;
     int64_t num_shards() const;
     // Of these, in the format of the NVFP4 release: those with a block that has no exact MXFP4
@@ -35,8 +38,27 @@ class ExpertStore {
     const ModelConfig& config() const;
 
   private:
+    friend class ExpertStoreBuilder;
     struct Impl;
     explicit ExpertStore(std::unique_ptr<Impl> impl);
+    std::unique_ptr<Impl> impl_;
+};
+
+// A store while it is filled, with the contract of TierBuilder (tier_builder.h).
+class ExpertStoreBuilder {
+  public:
+    static Result<std::unique_ptr<ExpertStoreBuilder>> create(const ModelConfig& config,
+                                                              Release release,
+                                                              std::span<const Shard> shards);
+    ~ExpertStoreBuilder();
+
+    Result<std::span<std::byte>> room(size_t shard, int64_t packed_bytes);
+    Status finish(size_t shard);
+    Result<std::unique_ptr<ExpertStore>> build();
+
+  private:
+    struct Impl;
+    explicit ExpertStoreBuilder(std::unique_ptr<Impl> impl);
     std::unique_ptr<Impl> impl_;
 };
 

@@ -35,8 +35,8 @@ class Checkpoint {
     const std::vector<TensorInfo>& tensors() const;
     const std::filesystem::path& file_path(int32_t file) const;
 
-    // Reads bytes [begin, begin + out.size()) of the tensor. Any thread. kDataLoss when the file is
-    // shorter than it was at open.
+    // Reads bytes [begin, begin + out.size()) of the tensor, and leaves nothing of them in the page
+    // cache. Any thread. kDataLoss when the file is shorter than it was at open.
     Status read(const TensorInfo& tensor, int64_t begin, std::span<std::byte> out) const;
 
   private:

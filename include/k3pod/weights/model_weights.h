@@ -4,6 +4,7 @@
 // of the original MXFP4 release (BF16 attention, compressed-tensors experts). Vision tensors are
 // skipped.
 
+#include <span>
 #include <vector>
 
 #include "k3pod/base/status.h"
@@ -93,6 +94,19 @@ Result<ExpertShardWeights> load_expert_shard(const Checkpoint& checkpoint,
                                              const ModelConfig& config, Release release,
                                              int32_t layer, int32_t expert, int32_t begin,
                                              int32_t end);
+
+// Columns [begin, end) of an expert's width.
+struct ColumnRange {
+    int32_t begin = 0, end = 0;
+};
+
+// Several shards of one expert, in the order of `slices`, with the bits of load_expert_shard(): the
+// expert's columns from the first to the last are read once and cut.
+Result<std::vector<ExpertShardWeights>> load_expert_slices(const Checkpoint& checkpoint,
+                                                           const ModelConfig& config,
+                                                           Release release, int32_t layer,
+                                                           int32_t expert,
+                                                           std::span<const ColumnRange> slices);
 
 // The most bytes that a shard of `width` columns takes in the store, without reading it: those of
 // the format in the files. An NVFP4 shard that turned into MXFP4 takes 17/18 of it.

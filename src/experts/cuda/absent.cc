@@ -9,8 +9,8 @@ Result<CudaProperties> usable_gpu() {
     return cuda_properties(0);
 }
 
-Result<std::unique_ptr<ExpertTier>> load_cuda_tier(const ExpertTierSource&, int32_t,
-                                                   const LoadProgress&) {
+Result<std::unique_ptr<TierBuilder>> make_cuda_builder(const ModelConfig&, Release,
+                                                       std::span<const Shard>, int32_t) {
     return use_cuda_device(0);
 }
 

@@ -5,10 +5,13 @@
 
 #include <algorithm>
 #include <atomic>
+#include <map>
 #include <utility>
+#include <vector>
 
 #include "experts/check_frame.h"
 #include "experts/cuda/device_shards.h"
+#include "experts/load_shards.h"
 #include "k3pod/base/check.h"
 #include "k3pod/base/clock.h"
 #include "k3pod/device/cuda.h"
@@ -198,6 +201,53 @@ Status CudaTier::wait() {
     }
 }
 
+// Packed bytes wait in host memory for their way to the GPU, a few shards at a time.
+class CudaBuilder final : public TierBuilder {
+  public:
+    CudaBuilder(std::unique_ptr<DeviceShards> device_shards, const ModelConfig& config,
+                std::vector<Shard> shards, int32_t max_rows)
+        : device_shards_(std::move(device_shards)),
+          config_(config),
+          shards_(std::move(shards)),
+          max_rows_(max_rows) {}
+
+    Result<std::span<std::byte>> room(size_t shard, int64_t packed_bytes) override {
+        HostBuffer& buffer = waiting_[shard];
+        if (buffer.size_bytes() != packed_bytes) buffer = HostBuffer(packed_bytes);
+        return std::span(buffer.data(), static_cast<size_t>(packed_bytes));
+    }
+
+    Status finish(size_t shard) override {
+        const Shard& placed = shards_[shard];
+        const HostBuffer& buffer = waiting_[shard];
+        const auto held =
+            open_packed_shard({buffer.data(), static_cast<size_t>(buffer.size_bytes())},
+                              config_.latent, placed.end - placed.begin);
+        if (!held.is_ok()) return held.status().with_context(describe(placed));
+        K3POD_TRY(use_cuda_device(kGpu));
+        K3POD_TRY(device_shards_->add(placed, *held));
+        waiting_.erase(shard);
+        return Status::ok();
+    }
+
+    Result<std::unique_ptr<ExpertTier>> build() override {
+        K3POD_CHECK(device_shards_->num_shards() == std::ssize(shards_),
+                    "a tier is built when every shard is there");
+        K3POD_TRY(use_cuda_device(kGpu));
+        K3POD_TRY(device_shards_->seal());
+        auto tier = std::make_unique<CudaTier>(std::move(device_shards_), config_, max_rows_);
+        K3POD_TRY(tier->start());
+        return std::unique_ptr<ExpertTier>(std::move(tier));
+    }
+
+  private:
+    std::unique_ptr<DeviceShards> device_shards_;
+    const ModelConfig config_;
+    const std::vector<Shard> shards_;
+    const int32_t max_rows_;
+    std::map<size_t, HostBuffer> waiting_;
+};
+
 }  // namespace
 
 Result<CudaProperties> usable_gpu() {
@@ -206,15 +256,15 @@ Result<CudaProperties> usable_gpu() {
     return gpu;
 }
 
-Result<std::unique_ptr<ExpertTier>> load_cuda_tier(const ExpertTierSource& source, int32_t max_rows,
-                                                   const LoadProgress& progress) {
-    K3POD_CHECK(max_rows > 0, "a tier needs room for at least one row");
+Result<std::unique_ptr<TierBuilder>> make_cuda_builder(const ModelConfig& config, Release release,
+                                                       std::span<const Shard> shards,
+                                                       int32_t max_rows) {
     K3POD_TRY(usable_gpu().status());
     K3POD_TRY(use_cuda_device(kGpu));
-    K3POD_ASSIGN(auto shards, DeviceShards::load(source, progress));
-    auto tier = std::make_unique<CudaTier>(std::move(shards), source.config, max_rows);
-    K3POD_TRY(tier->start());
-    return std::unique_ptr<ExpertTier>(std::move(tier));
+    K3POD_ASSIGN(auto device_shards, DeviceShards::create(config, release, shards));
+    return std::unique_ptr<TierBuilder>(
+        std::make_unique<CudaBuilder>(std::move(device_shards), config,
+                                      std::vector<Shard>(shards.begin(), shards.end()), max_rows));
 }
 
 }  // namespace k3pod

@@ -4,12 +4,13 @@
 
 #include <memory>
 
-#include "k3pod/experts/expert_tier.h"
+#include "k3pod/experts/tier_builder.h"
 
 namespace k3pod {
 
-// As ExpertTier::load(Backend::kCuda, ...).
-Result<std::unique_ptr<ExpertTier>> load_cuda_tier(const ExpertTierSource& source, int32_t max_rows,
-                                                   const LoadProgress& progress);
+// As TierBuilder::create(Backend::kCuda, ...).
+Result<std::unique_ptr<TierBuilder>> make_cuda_builder(const ModelConfig& config, Release release,
+                                                       std::span<const Shard> shards,
+                                                       int32_t max_rows);
 
 }  // namespace k3pod

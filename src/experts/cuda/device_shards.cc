@@ -18,18 +18,13 @@ int64_t round_up(int64_t bytes) {
 }
 
 // Data and scales of three matrices, each padded.
-int64_t most_bytes(const ExpertTierSource& source) {
+int64_t most_bytes(const ModelConfig& config, Release release, std::span<const Shard> shards) {
     int64_t bytes = 0;
-    for (const Shard& shard : source.shards) {
-        bytes += expert_shard_bytes(source.config, source.release, shard.end - shard.begin) +
+    for (const Shard& shard : shards) {
+        bytes += expert_shard_bytes(config, release, shard.end - shard.begin) +
                  6 * ShardMemory::kAlignment;
     }
     return bytes;
-}
-
-int64_t bytes_of(const MatrixView& matrix) {
-    return matrix_data_bytes(matrix.format, matrix.rows, matrix.cols) +
-           matrix_scale_bytes(matrix.format, matrix.rows, matrix.cols);
 }
 
 Result<kernels::ExpertMatrix> place(const MatrixView& matrix, ShardMemory& memory) {
@@ -96,39 +91,38 @@ DeviceShards::DeviceShards(const ModelConfig& config, ShardMemory memory)
     table_.latent = config.latent;
 }
 
-Result<std::unique_ptr<DeviceShards>> DeviceShards::load(const ExpertTierSource& source,
-                                                         const LoadProgress& progress) {
+Result<std::unique_ptr<DeviceShards>> DeviceShards::create(const ModelConfig& config,
+                                                           Release release,
+                                                           std::span<const Shard> shards) {
+    K3POD_TRY(check_shards(config, shards));
     K3POD_ASSIGN(const CudaProperties gpu, usable_gpu());
-    auto shards = std::unique_ptr<DeviceShards>(
-        new DeviceShards(source.config, ShardMemory(most_bytes(source), gpu.is_integrated)));
-    K3POD_TRY(load_shards(source.checkpoint, source.config, source.release, source.shards, progress,
-                          [&](const Shard& shard, const ExpertShardWeights& weights) {
-                              return shards->add(shard, weights);
-                          }));
-    K3POD_TRY(shards->make_table());
-    K3POD_TRY(finish_copies());
-    return shards;
+    return std::unique_ptr<DeviceShards>(new DeviceShards(
+        config, ShardMemory(most_bytes(config, release, shards), gpu.is_integrated)));
 }
 
-Status DeviceShards::add(const Shard& shard, const ExpertShardWeights& weights) {
+Status DeviceShards::add(const Shard& shard, const HeldShard& weights) {
     const int32_t moe_layer = shard.layer - first_moe_layer_;
-    Placed placed{.slot = moe_layer * table_.num_experts + shard.expert, .shard = {}};
-    placed.shard.width = weights.w1.view().rows;
+    Placed placed{
+        .slot = moe_layer * table_.num_experts + shard.expert, .begin = shard.begin, .shard = {}};
+    placed.shard.width = weights.w1.rows;
     placed.shard.format = weights.format();
-    K3POD_ASSIGN(placed.shard.w1, place(weights.w1.view(), memory_));
-    K3POD_ASSIGN(placed.shard.w3, place(weights.w3.view(), memory_));
-    K3POD_ASSIGN(placed.shard.w2, place(weights.w2.view(), memory_));
-    for (const Matrix* matrix : {&weights.w1, &weights.w3, &weights.w2}) {
-        size_bytes_ += bytes_of(matrix->view());
-    }
+    K3POD_ASSIGN(placed.shard.w1, place(weights.w1, memory_));
+    K3POD_ASSIGN(placed.shard.w3, place(weights.w3, memory_));
+    K3POD_ASSIGN(placed.shard.w2, place(weights.w2, memory_));
+    size_bytes_ += weights.size_bytes();
     if (weights.format() == WeightFormat::kNvfp4) ++num_nvfp4_shards_;
     shards_.push_back(placed);
     return Status::ok();
 }
 
+Status DeviceShards::seal() {
+    K3POD_TRY(make_table());
+    return finish_copies();
+}
+
 Status DeviceShards::make_table() {
-    // Stable: slices of one expert came in the order of their columns.
-    std::ranges::stable_sort(shards_, {}, &Placed::slot);
+    std::ranges::sort(shards_, {},
+                      [](const Placed& placed) { return std::pair(placed.slot, placed.begin); });
     std::vector<kernels::ExpertShard> in_order;
     first_shard_.assign(static_cast<size_t>(num_slots_) + 1, 0);
     for (const Placed& placed : shards_) {

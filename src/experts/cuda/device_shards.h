@@ -7,6 +7,7 @@
 #include "k3pod/device/cuda.h"
 #include "k3pod/experts/expert_tier.h"
 #include "k3pod/kernels/experts.h"
+#include "k3pod/weights/packed_shard.h"
 
 namespace k3pod {
 
@@ -34,11 +35,16 @@ class ShardMemory {
     int64_t free_bytes_ = 0;    // behind it
 };
 
-// Immutable after load.
+// Filled by add(); immutable after seal().
 class DeviceShards {
   public:
-    static Result<std::unique_ptr<DeviceShards>> load(const ExpertTierSource& source,
-                                                      const LoadProgress& progress);
+    // For the most bytes that the shards of the release take.
+    static Result<std::unique_ptr<DeviceShards>> create(const ModelConfig& config, Release release,
+                                                        std::span<const Shard> shards);
+    // Copies the weights, in any order of shards; they may be freed when this returns.
+    Status add(const Shard& shard, const HeldShard& weights);
+    // After the last shard: the table, and the end of every copy.
+    Status seal();
 
     const kernels::ExpertTable& table() const { return table_; }
     // moe_layer: an index among the MoE layers.
@@ -49,11 +55,11 @@ class DeviceShards {
 
   private:
     DeviceShards(const ModelConfig& config, ShardMemory memory);
-    Status add(const Shard& shard, const ExpertShardWeights& weights);
     Status make_table();
 
     struct Placed {
-        int32_t slot = 0;  // MoE layer x E + expert
+        int32_t slot = 0;   // MoE layer x E + expert
+        int32_t begin = 0;  // first column
         kernels::ExpertShard shard;
     };
 

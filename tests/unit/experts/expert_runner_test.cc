@@ -69,17 +69,17 @@ TEST_F(ExpertRunnerTest, sums_weighted_experts_per_row) {
     const auto out = run(*store, kEntries);
     std::vector<double> exact(out.size(), 0.0), magnitude(out.size(), 0.0);
     for (const WireEntry& entry : kEntries) {
-        const ExpertShardWeights& w = store->find(kLayer, entry.expert)[0];
+        const HeldShard& w = store->find(kLayer, entry.expert)[0];
         for (int32_t c = 0; c < kTinyWidth; ++c) {
             double g = 0;
             double u = 0;
             for (int32_t i = 0; i < kTinyLatent; ++i) {
                 const double z = to_f32(latents[entry.row * kTinyLatent + i]);
-                g += weight_at(w.w1.view(), c, i) * z;
-                u += weight_at(w.w3.view(), c, i) * z;
+                g += weight_at(w.w1, c, i) * z;
+                u += weight_at(w.w3, c, i) * z;
             }
             for (int32_t i = 0; i < kTinyLatent; ++i) {
-                const double weight = entry.weight * weight_at(w.w2.view(), i, c);
+                const double weight = entry.weight * weight_at(w.w2, i, c);
                 exact[entry.row * kTinyLatent + i] += weight * exact_situ(g, u);
                 magnitude[entry.row * kTinyLatent + i] +=
                     std::abs(weight) * (std::abs(exact_situ(g, u)) + 1);

@@ -30,10 +30,10 @@ TEST_F(ExpertStoreTest, finds_what_it_holds_and_nothing_else) {
     const auto store = tiny.load(shards).value();
     EXPECT_EQ(store->num_shards(), 2);
     ASSERT_EQ(store->find(1, 9).size(), 1u);
-    EXPECT_EQ(store->find(1, 9)[0].w1.view().rows, 128);
+    EXPECT_EQ(store->find(1, 9)[0].w1.rows, 128);
     ASSERT_EQ(store->find(4, 31).size(), 1u);
-    EXPECT_EQ(store->find(4, 31)[0].w1.view().rows, 64);
-    EXPECT_EQ(store->find(4, 31)[0].w2.view().cols, 64);
+    EXPECT_EQ(store->find(4, 31)[0].w1.rows, 64);
+    EXPECT_EQ(store->find(4, 31)[0].w2.cols, 64);
     EXPECT_TRUE(store->find(1, 8).empty());
     EXPECT_TRUE(store->find(2, 9).empty());
 }
@@ -67,13 +67,13 @@ TEST_F(ExpertStoreTest, keeps_slices_of_one_expert_in_order) {
     const auto store = tiny.load(shards).value();
     const auto found = store->find(2, 5);
     ASSERT_EQ(found.size(), 3u);
-    EXPECT_EQ(found[0].w1.view().rows, 32);
-    EXPECT_EQ(found[1].w1.view().rows, 64);
-    EXPECT_EQ(found[2].w1.view().rows, 32);
+    EXPECT_EQ(found[0].w1.rows, 32);
+    EXPECT_EQ(found[1].w1.rows, 64);
+    EXPECT_EQ(found[2].w1.rows, 32);
     const auto whole = tiny.load(std::vector<Shard>{{2, 5, 0, 128}}).value();
-    const MatrixView last = found[2].w1.view();
+    const MatrixView last = found[2].w1;
     const auto row_bytes = static_cast<size_t>(matrix_data_bytes(last.format, 1, last.cols));
-    EXPECT_EQ(std::memcmp(last.data, whole->find(2, 5)[0].w1.view().data + 96 * row_bytes,
+    EXPECT_EQ(std::memcmp(last.data, whole->find(2, 5)[0].w1.data + 96 * row_bytes,
                           32 * row_bytes),
               0);
 }
