@@ -15,6 +15,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "commands.h"
 #include "k3pod/base/text.h"
@@ -93,8 +94,10 @@ class AnswerPrinter {
         static const Json::json_pointer kDelta("/choices/0/delta");
         if (!event.contains(kDelta)) return Status::ok();  // usage, for one
         const Json& delta = event.at(kDelta);
-        if (show_thinking_) K3POD_TRY(print(stderr, text_at(delta, "reasoning_content")));
-        return print(stdout, text_at(delta, "content"));
+        if (show_thinking_) K3POD_TRY(show_thinking(text_at(delta, "reasoning_content")));
+        const std::string content = text_at(delta, "content");
+        if (!content.empty()) K3POD_TRY(end_thinking());
+        return print(stdout, content);
     }
     bool is_done() const { return is_done_; }
 
@@ -111,7 +114,18 @@ class AnswerPrinter {
         return object[key].get<std::string>();
     }
 
+    Status show_thinking(const std::string& text) {
+        if (!text.empty()) is_thinking_shown_ = true;
+        return print(stderr, text);
+    }
+    // The answer begins on a line of its own.
+    Status end_thinking() {
+        if (!std::exchange(is_thinking_shown_, false)) return Status::ok();
+        return print(stderr, "\n");
+    }
+
     bool show_thinking_;
+    bool is_thinking_shown_ = false;
     bool is_done_ = false;
 };
 
@@ -175,6 +189,11 @@ class AskClient {
     }
 
     Status broken(const error_code& error) const {
+        if (error == http::error::bad_version) {
+            return unavailable(fmt::format(
+                "{}:{} does not speak HTTP; give the address of [station] listen with --url",
+                endpoint_.host, endpoint_.port));
+        }
         return unavailable(fmt::format("{}:{}: {}", endpoint_.host, endpoint_.port,
                                        error == beast::error::timeout
                                            ? fmt::format("silent for {} s", options_.timeout_s)

@@ -1,5 +1,6 @@
 #include "commands.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -99,7 +100,9 @@ CLI::App* add_ask(CLI::App& app, Arguments& arguments) {
     command->add_option("--url", arguments.ask.url, "The station's endpoint")
         ->default_val("http://127.0.0.1:8000")
         ->type_name("URL");
-    command->add_flag("!--no-thinking", arguments.ask.thinking, "Answer without thinking first");
+    command->add_flag_callback(
+        "--no-thinking", [&arguments] { arguments.ask.thinking = false; },
+        "Answer without thinking first");
     command->add_flag("--show-thinking", arguments.ask.show_thinking,
                       "Print the reasoning to stderr");
     command->add_option("--timeout", arguments.ask.timeout_s, "Give up after this much silence")
@@ -141,13 +144,15 @@ void add_workload_options(CLI::App& command, PredictOptions& options) {
     command.add_option("--batch", options.batch, "Sequences that decode at once")->default_val(1);
     command.add_option("--context", options.context, "Tokens that each sequence has behind it")
         ->default_val(4096);
-    command
-        .add_option("--drafts", options.drafts, "Tokens that a sequence guesses ahead in a step")
-        ->default_val(0);
+    CLI::Option* drafts = command
+                              .add_option("--drafts", options.drafts,
+                                          "Tokens that a sequence guesses ahead in a step")
+                              ->default_val(0);
     command
         .add_option("--acceptance", options.acceptance,
                     "Share of the drafts that turn out right, 0 to 1")
-        ->default_val(0);
+        ->default_val(0)
+        ->needs(drafts);
     command.add_option("--chunk", options.chunk,
                        "Tokens of a prefill step. Default: [station] max_batch_tokens");
 }
@@ -248,11 +253,31 @@ CLI::App* add_status(CLI::App& app, Arguments& arguments) {
     return command;
 }
 
+// What is wrong, and which --help has the rest.
+std::string usage_message(const CLI::App* app, const CLI::Error& error) {
+    std::string said = error.what();
+    std::string help = "k3pod";
+    const std::vector<CLI::App*> commands = app->get_subcommands();
+    const std::vector<std::string> unknown = app->remaining();
+    if (!commands.empty()) {
+        const std::string& command = commands.front()->get_name();
+        help += " " + command;
+        const bool has_extras =
+            error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError);
+        if (has_extras && command == "ask") said += "; put a question of several words in quotes";
+    } else if (!unknown.empty()) {
+        said = fmt::format("'{}' is no command", unknown.front());
+    }
+    return fmt::format("k3pod: {}\nRun {} --help for more information.\n", escape_controls(said),
+                       help);
+}
+
 }  // namespace
 
 int run_command(int argc, char** argv) {
     CLI::App app("k3pod: serves Kimi-K3 on a pod of one station and several expert servers");
     app.require_subcommand(1);
+    app.failure_message(usage_message);
     app.set_version_flag("--version", [] { return version_text(); });
     Arguments arguments;
     const CLI::App* station = add_station(app, arguments);

@@ -141,7 +141,9 @@ std::string holders_text(const PlanReport& report) {
 std::string times_text(const PlanReport& report) {
     const PodPlan& plan = report.plan;
     if (!plan.solved) {
-        return "\nno bandwidths in the pod file: an even fill, of which no time is known\n";
+        return "\nno bandwidths in the pod file: an even fill whatever the traces say, of which no "
+               "time is "
+               "known\n";
     }
     const Plan& solved = *plan.solved;
     std::string out = fmt::format(

@@ -172,8 +172,8 @@ Result<PodPlan> plan_pod(const PodConfig& pod, const PlanModel& model) {
     plan.shape = placement_shape(pod, model);
     K3POD_ASSIGN(plan.memories, plan_memories(pod, model));
     K3POD_ASSIGN(const bool is_timed, has_bandwidths(pod, plan.memories));
+    K3POD_ASSIGN(Popularity popularity, read_popularity(pod, model));
     if (is_timed) {
-        K3POD_ASSIGN(Popularity popularity, read_popularity(pod, model));
         plan.problem = PlacementProblem{.shape = plan.shape,
                                         .holders = {},
                                         .popularity = std::move(popularity),

@@ -17,10 +17,11 @@ def run(*arguments, timeout=30):
     return subprocess.run([str(BINARY), *map(str, arguments)], capture_output=True, text=True, timeout=timeout)
 
 
-def answering(*contents):
-    """A listener that answers one request by a stream with these contents; gives its URL."""
+def answering(*contents, thinking=()):
+    """A listener that answers one request by a stream with this thinking and these contents; gives its URL."""
     listener = socket.create_server(("127.0.0.1", 0))
-    chunks = [json.dumps({"choices": [{"delta": {"content": text}}]}) for text in contents] + ["[DONE]"]
+    deltas = [{"reasoning_content": text} for text in thinking] + [{"content": text} for text in contents]
+    chunks = [json.dumps({"choices": [{"delta": delta}]}) for delta in deltas] + ["[DONE]"]
     body = "".join(f"data: {chunk}\n\n" for chunk in chunks).encode()
 
     def answer():
@@ -58,6 +59,14 @@ class CommandLine(unittest.TestCase):
             self.assertEqual(done.returncode, 2, arguments)
             self.assertTrue(done.stderr.strip(), arguments)
 
+    def test_wrong_usage_names_what_is_wrong_and_the_help_to_read(self):
+        for arguments, said in [
+                ([], "k3pod: A subcommand is required\nRun k3pod --help for more information.\n"),
+                (["fly"], "k3pod: 'fly' is no command\nRun k3pod --help for more information.\n"),
+                (["station"], "k3pod: --pod is required\nRun k3pod station --help for more information.\n")]:
+            self.assertEqual(run(*arguments).stderr, said)
+        self.assertIn("put a question of several words in quotes", run("ask", "What", "is").stderr)
+
     def test_an_empty_question_is_wrong_usage(self):
         for question in ["", "  \n"]:
             done = run("ask", "--url", "http://127.0.0.1:9", question)
@@ -75,6 +84,11 @@ class CommandLine(unittest.TestCase):
             os.close(ours)
         self.assertEqual(asked.returncode, 0)
         self.assertEqual(shown, b"a\\x1b[2Jb\tc\r\n\\xc2\\x9bd\\r\r\n")
+
+    def test_thinking_that_is_shown_ends_with_its_line(self):
+        url = answering("4", ".", thinking=["two ", "twos", ""])
+        done = run("ask", "--show-thinking", "--url", url, "Hi")
+        self.assertEqual((done.stdout, done.stderr), ("4.\n", "two twos\n"))
 
     def test_version_names_build_and_protocols(self):
         text = run("version").stdout
@@ -154,6 +168,17 @@ class CommandLine(unittest.TestCase):
             done = run("ask", "--url", f"http://127.0.0.1:{pod.port}", "Hi")
             self.assertEqual(done.returncode, 1)
             self.assertRegex(done.stderr, "answered 503: .*spark-1")
+
+    def test_ask_says_when_an_address_does_not_speak_http(self):
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            def greet():
+                with listener.accept()[0] as client:
+                    client.recv(65536)
+                    client.sendall(b"220 mail\r\n")
+            threading.Thread(target=greet, daemon=True).start()
+            done = run("ask", "--url", f"http://127.0.0.1:{listener.getsockname()[1]}", "Hi")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("does not speak HTTP; give the address of [station] listen with --url", done.stderr)
 
     def test_ask_gives_up_on_a_silent_endpoint(self):
         with socket.socket() as silent:

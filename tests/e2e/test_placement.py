@@ -190,6 +190,14 @@ class WrongInputs(unittest.TestCase):
             self.assertEqual(done.returncode, 1)
             self.assertIn("num_layers: found 1, the model has 8", done.stderr)
 
+    def test_a_file_that_is_no_trace_where_no_trace_is_used(self):
+        with Pod(experts=1, budget="16 MiB") as pod:
+            placement = pod.dir / "placement.json"
+            self.assertEqual(plan(pod, "--out", placement).returncode, 0)
+            done = plan(pod, "--trace", placement)
+            self.assertEqual(done.returncode, 1, done.stdout)
+            self.assertIn(f"{placement}: unknown field", done.stderr)
+
     def test_an_output_that_would_replace_another_file(self):
         with Pod(experts=1, budget="16 MiB") as pod:
             before = pod.file.read_bytes()

@@ -140,7 +140,7 @@ class Predict(unittest.TestCase):
         self.place_tiny()
         for arguments, said in [(("--batch", 0), "the batch is 0"), (("--batch", 5000), "the batch is 5000"),
                                 (("--drafts", -1), "the number of drafts is -1"),
-                                (("--acceptance", 2), "the acceptance is 2"),
+                                (("--drafts", 1, "--acceptance", 2), "the acceptance is 2"),
                                 (("--context", -5), "the context is -5"),
                                 (("--chunk", 70000), "the prefill chunk is 70000"),
                                 (("--constants", "/nowhere.toml"), "/nowhere.toml"),
@@ -149,6 +149,7 @@ class Predict(unittest.TestCase):
             self.assertIn(said, self.refusal(*arguments))
         self.assertIn("--batch", self.refusal("--batch", "many", code=2))
         self.assertIn("--pack", self.refusal("--pack", "int4", code=2))
+        self.assertIn("--acceptance requires --drafts", self.refusal("--acceptance", 0.5, code=2))
 
 
 if __name__ == "__main__":

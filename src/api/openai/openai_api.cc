@@ -119,7 +119,8 @@ class Api final : public OpenAiApi {
         reply.send(error_response(
             {.status = 404,
              .message = fmt::format("there is nothing at {}; this server has /v1/chat/completions, "
-                                    "/v1/completions, /v1/models, /tokenize, /detokenize, /health, "
+                                    "/v1/completions, /v1/models, /v1/pod/placement, "
+                                    "/v1/pod/trace, /tokenize, /detokenize, /health, /ping, "
                                     "/metrics and /version",
                                     excerpt(request.path))}));
     }
