@@ -21,9 +21,11 @@
 #include "k3pod/experts/expert_tier.h"
 #include "load_report.h"
 #include "model_folder.h"
+#include "node_exchange.h"
 #include "pod_plan.h"
 #include "progress.h"
 #include "signals.h"
+#include "staged_tier.h"
 
 namespace k3pod {
 namespace {
@@ -45,16 +47,15 @@ class ShardLoader final : public ControlHandler {
   public:
     using Report = std::function<void(const ServerReport&)>;
 
-    // `counted` is the format in which the pod file counts experts. Frames have at most max_rows
-    // rows.
-    ShardLoader(const ModelFolder& model, Release counted, const ExpertConfig& node,
-                int32_t max_rows, ExchangeServer& exchange, MetricsRegistry& metrics,
+    // One of model and staged is there: where the shards come from.
+    ShardLoader(const PodConfig& pod, const ExpertConfig& node, const ModelFolder* model,
+                StagedTier* staged, NodeExchange& exchange, MetricsRegistry& metrics,
                 StopSignal& stop)
-        : model_(model),
-          counted_(counted),
-          stop_(stop),
+        : pod_(pod),
           node_(node),
-          max_rows_(max_rows),
+          model_(model),
+          staged_(staged),
+          stop_(stop),
           exchange_(exchange),
           board_(STDERR_FILENO),
           residence_(metrics),
@@ -90,6 +91,8 @@ class ShardLoader final : public ControlHandler {
     void on_status(NodeStatus& status) override {
         status.shard_bytes = residence_.bytes();
         status.num_frames = exchange_.num_frames();
+        const std::lock_guard lock(mutex_);
+        status.load_bytes_per_s = rate_.bytes_per_s();
     }
 
     std::string phase() const {
@@ -122,6 +125,9 @@ class ShardLoader final : public ControlHandler {
             status = exchange_.open_session(assignment, frame_work(tier_));
         }
         ServerReport report;
+        if (status.code() == Code::kCancelled) {
+            return set_phase(kWaiting);  // What has arrived is kept for the next session.
+        }
         if (!status) {
             log::error(status.message());
             report.phase = ServerPhase::kFailed;
@@ -142,10 +148,28 @@ class ShardLoader final : public ControlHandler {
     }
 
     Status load(const Assignment& assignment) {
-        if (tier_ && shards_ == assignment.shards) return Status::ok();
+        const bool is_offered = !assignment.staging.address.empty();
+        if (is_offered != (staged_ != nullptr)) {
+            return failed_precondition(fmt::format(
+                "{}: [staging] source is \"{}\" in this node's pod file and \"{}\" in the "
+                "station's; give both the same pod file",
+                node_.name, staged_ ? "station" : "local", is_offered ? "station" : "local"));
+        }
+        const bool is_same = shards_ == assignment.shards && stamps_ == assignment.staging.stamps;
+        if (tier_ && is_same) return Status::ok();
+        K3POD_TRY(is_offered ? receive(assignment) : read(assignment));
+        board_.finish();
+        shards_ = assignment.shards;
+        stamps_ = assignment.staging.stamps;
+        residence_.show(*tier_);
+        return Status::ok();
+    }
+
+    Status check_budget(const Assignment& assignment, const ModelConfig& config, Release release) {
+        const Release counted = counted_release(pod_, release);
         int64_t bytes = 0;
         for (const Shard& shard : assignment.shards) {
-            bytes += expert_shard_bytes(model_.config, counted_, shard.end - shard.begin);
+            bytes += expert_shard_bytes(config, counted, shard.end - shard.begin);
         }
         if (bytes > node_.budget_bytes()) {
             return invalid_argument(
@@ -153,20 +177,55 @@ class ShardLoader final : public ControlHandler {
                             "or mend the placement",
                             node_.name, bytes, node_.budget_bytes()));
         }
-        tier_.reset();  // Memory is the plan: the old shards go before the new ones come.
-        set_phase("loading");
-        const ExpertTierSource source{model_.checkpoint, model_.config, model_.release,
-                                      assignment.shards};
-        K3POD_ASSIGN(
-            tier_,
-            ExpertTier::load(node_.backend, source, max_rows_, [&](int64_t done, int64_t total) {
-                board_.update(node_.name, done, total);
-                send(assignment.session, {ServerPhase::kLoading, done, total, {}, {}});
-            }));
-        board_.finish();
-        shards_ = assignment.shards;
-        residence_.show(*tier_);
         return Status::ok();
+    }
+
+    // From this node's own checkpoint.
+    Status read(const Assignment& assignment) {
+        K3POD_TRY(check_budget(assignment, model_->config, model_->release));
+        drop_tier();
+        const ExpertTierSource source{model_->checkpoint, model_->config, model_->release,
+                                      assignment.shards};
+        K3POD_ASSIGN(tier_,
+                     ExpertTier::load(
+                         node_.backend, source, pod_.station.max_batch_tokens,
+                         [&](int64_t done, int64_t total) {
+                             tell(assignment.session, {ServerPhase::kLoading, done, total, {}, {}});
+                         }));
+        return Status::ok();
+    }
+
+    // From the station.
+    Status receive(const Assignment& assignment) {
+        const StagingOffer& offer = assignment.staging;
+        Result<ModelConfig> config = parse_model_config(offer.model_config);
+        if (!config) return config.status().with_context("the station's config.json");
+        K3POD_TRY(check_budget(assignment, *config, static_cast<Release>(offer.release)));
+        K3POD_TRY(exchange_.prepare(*config));
+        drop_tier();
+        const StagedTier::Watcher watcher{
+            .report =
+                [&](const ServerReport& report) {
+                    if (!report.data_address.empty()) tell(assignment.session, report);
+                },
+            .goes_on = [&] { return is_current(assignment.session); }};
+        K3POD_ASSIGN(tier_, staged_->load(assignment, *config, watcher));
+        return Status::ok();
+    }
+
+    // Memory is the plan: the old shards go before the new ones come.
+    void drop_tier() {
+        tier_.reset();
+        set_phase("loading");
+    }
+
+    void tell(uint64_t session, const ServerReport& report) {
+        board_.update(node_.name, report.loaded_bytes, report.total_bytes);
+        {
+            const std::lock_guard lock(mutex_);
+            rate_.update(report.loaded_bytes, report.total_bytes);
+        }
+        send(session, report);
     }
 
     void send(uint64_t session, const ServerReport& report) {
@@ -185,7 +244,7 @@ class ShardLoader final : public ControlHandler {
 
     bool is_current(uint64_t session) const {
         const std::lock_guard lock(mutex_);
-        return assignment_ && assignment_->session == session;
+        return !stopping_ && assignment_ && assignment_->session == session;
     }
 
     // False when the session has ended meanwhile.
@@ -205,22 +264,24 @@ class ShardLoader final : public ControlHandler {
         phase_ = kWaiting;
     }
 
-    const ModelFolder& model_;
-    const Release counted_;
-    StopSignal& stop_;
+    const PodConfig& pod_;
     const ExpertConfig& node_;
-    const int32_t max_rows_;
-    ExchangeServer& exchange_;
+    const ModelFolder* model_;
+    StagedTier* staged_;
+    StopSignal& stop_;
+    NodeExchange& exchange_;
     ProgressBoard board_;
     ExpertResidence residence_;
     std::shared_ptr<ExpertTier> tier_;  // loader thread only; shared with the frame in work
-    std::vector<Shard> shards_;
+    std::vector<Shard> shards_;         // of the tier
+    std::vector<uint64_t> stamps_;      // likewise, of staged ones
 
     mutable std::mutex mutex_;
     std::condition_variable wake_;
     std::optional<Assignment> assignment_;
     Report report_;
     std::string phase_ = kWaiting;
+    LoadRate rate_;  // of the last load
     bool is_pending_ = false;
     bool stopping_ = false;
     std::thread thread_;
@@ -261,7 +322,7 @@ Status refuse_for_a_while(const ExpertConfig& node, NodeIdentity identity, const
 
 Result<std::unique_ptr<HttpServer>> start_http(const ExpertConfig& node, MetricsRegistry& metrics,
                                                const ShardLoader& loader,
-                                               const ExchangeServer& exchange) {
+                                               const NodeExchange& exchange) {
     HttpServerOptions options;
     options.listen = node.http;
     options.num_workers = 1;
@@ -278,20 +339,26 @@ Result<std::unique_ptr<HttpServer>> start_http(const ExpertConfig& node, Metrics
     return server;
 }
 
-Status serve_node(const PodConfig& pod, const ExpertConfig& node, const ModelFolder& model,
+// `model` is null on a node that gets its shards from the station.
+Status serve_node(const PodConfig& pod, const ExpertConfig& node, const ModelFolder* model,
                   StopSignal& stop) {
     SteadyClock clock;
     MetricsRegistry metrics;
-    K3POD_ASSIGN(const auto exchange,
-                 ExchangeServer::create(make_exchange_options(pod, model.config),
-                                        make_transport_factory(pod, node.device), clock, metrics));
-    ShardLoader loader(model, counted_release(pod, model.release), node,
-                       pod.station.max_batch_tokens, *exchange, metrics, stop);
-    K3POD_ASSIGN(const auto control,
-                 ControlServer::start(node.control, make_identity(pod, model, node.name), loader));
+    NodeExchange exchange(pod, node, clock, metrics);
+    std::unique_ptr<StagedTier> staged;
+    if (model != nullptr) {
+        K3POD_TRY(exchange.prepare(model->config));
+    } else {
+        K3POD_ASSIGN(staged, StagedTier::create(pod, node, clock, metrics));
+    }
+    ShardLoader loader(pod, node, model, staged.get(), exchange, metrics, stop);
+    const uint64_t fingerprint = model != nullptr ? model->fingerprint : 0;
+    K3POD_ASSIGN(
+        const auto control,
+        ControlServer::start(node.control, make_identity(pod, fingerprint, node.name), loader));
     std::unique_ptr<HttpServer> http;
     if (!node.http.empty()) {
-        K3POD_ASSIGN(http, start_http(node, metrics, loader, *exchange));
+        K3POD_ASSIGN(http, start_http(node, metrics, loader, exchange));
     }
     log::info(fmt::format("waiting for the station to dial {}", node.control));
     stop.set_phase(StopSignal::Phase::kServing);
@@ -316,6 +383,9 @@ Status run_expert_server(const PodConfig& pod, const std::string& name) {
     }
     log::init(name, log::Level::kInfo);
     K3POD_TRY(check_node(name, node->backend, node->budget_bytes()));
+    if (pod.staging.source == ShardOrigin::kStation) {
+        return serve_node(pod, *node, nullptr, stop);
+    }
     const auto model = open_model_folder(pod.model);
     if (!model) {
         NodeIdentity identity;
@@ -323,7 +393,7 @@ Status run_expert_server(const PodConfig& pod, const std::string& name) {
         identity.build_id = build_id();
         return refuse_for_a_while(*node, identity, model.status(), stop);
     }
-    return serve_node(pod, *node, *model, stop);
+    return serve_node(pod, *node, &*model, stop);
 }
 
 }  // namespace k3pod

@@ -136,7 +136,7 @@ Result<Placement> make_placement(const PodConfig& pod, const ModelFolder& model)
     return placement;
 }
 
-NodeIdentity make_identity(const PodConfig& pod, const ModelFolder& model,
+NodeIdentity make_identity(const PodConfig& pod, uint64_t model_fingerprint,
                            const std::string& node) {
     NodeIdentity identity;
     identity.node = node;
@@ -144,7 +144,7 @@ NodeIdentity make_identity(const PodConfig& pod, const ModelFolder& model,
     identity.wire_version = wire::kVersion;
     identity.transport = transport_row(pod).announced;
     identity.ucx_version = ucx_version();
-    identity.model_fingerprint = model.fingerprint;
+    identity.model_fingerprint = model_fingerprint;
     std::random_device random;
     identity.process_id = (uint64_t{random()} << 32) | random();
     return identity;

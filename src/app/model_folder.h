@@ -45,7 +45,9 @@ Status check_node(const std::string& node, Backend backend, int64_t budget_bytes
 // From the pod file's placement file, or planned.
 Result<Placement> make_placement(const PodConfig& pod, const ModelFolder& model);
 
-NodeIdentity make_identity(const PodConfig& pod, const ModelFolder& model, const std::string& node);
+// model_fingerprint: 0 for a node that does not read the model.
+NodeIdentity make_identity(const PodConfig& pod, uint64_t model_fingerprint,
+                           const std::string& node);
 ExchangeOptions make_exchange_options(const PodConfig& pod, const ModelConfig& config);
 MakeTransport make_transport_factory(const PodConfig& pod, const std::string& device);
 

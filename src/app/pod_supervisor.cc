@@ -38,6 +38,14 @@ PodSupervisor::PodSupervisor(const PodConfig& pod, MetricsRegistry& metrics, Pro
             &metrics.gauge("k3pod_pod_node_ready", "1 while this expert server is attached",
                            {{"node", expert.name}});
         node.ready->set(0);
+        const auto gauge = [&](const char* name, const char* help) {
+            return &metrics.gauge(name, help, {{"node", expert.name}});
+        };
+        node.loaded_bytes = gauge("k3pod_pod_node_loaded_bytes", "Bytes of its shards loaded");
+        node.remaining_bytes =
+            gauge("k3pod_pod_node_remaining_bytes", "Bytes of its shards still to be loaded");
+        node.load_rate = gauge("k3pod_pod_node_load_bytes_per_second",
+                               "Mean rate of the load since it began; 0 when none runs");
     }
     pod_ready_.set(0);
 }
@@ -47,9 +55,10 @@ PodSupervisor::~PodSupervisor() {
 }
 
 void PodSupervisor::start(const NodeIdentity& self, const Placement& placement, int32_t max_rows,
-                          ExchangeClient& exchange, Engine& engine) {
+                          ExchangeClient& exchange, Engine& engine, Stager* stager) {
     exchange_ = &exchange;
     engine_ = &engine;
+    stager_ = stager;
     thread_ = std::thread([this] { run(); });
     for (size_t holder = 0; holder < placement.holders.size(); ++holder) {
         const auto node = nodes_.find(placement.holders[holder]);
@@ -60,6 +69,7 @@ void PodSupervisor::start(const NodeIdentity& self, const Placement& placement, 
         assignment.max_rows = max_rows;
         assignment.shards = placement.shards_of(static_cast<int32_t>(holder));
         assignment.station_address = exchange.local_address();
+        if (stager != nullptr) assignment.staging = stager->offer(node->first, assignment.shards);
         node->second.link = ControlLink::start(node->second.address, node->first, self,
                                                std::move(assignment), *this);
     }
@@ -109,6 +119,14 @@ void PodSupervisor::on_data_plane_down(const std::string& node, const Status& wh
     });
 }
 
+void PodSupervisor::on_staging_failed(const std::string& node, const Status& why) {
+    post([this, node, why] {
+        if (nodes_[node].link) nodes_[node].link->reconnect(why);
+        handle_lost(node, why);
+        if (is_damaged_input(why)) fail_start(node, why);
+    });
+}
+
 void PodSupervisor::on_waiting(const std::string& node, const Status& why) {
     post([this, node, why] {
         log::info("waiting: " + why.message());  // The reason names the node.
@@ -140,11 +158,16 @@ void PodSupervisor::handle_report(const std::string& node, uint64_t session,
     Node& entry = nodes_[node];
     switch (report.phase) {
         case ServerPhase::kLoading:
-            entry.state =
-                fmt::format("loading, {} of {} bytes", report.loaded_bytes, report.total_bytes);
-            board_.update(node, report.loaded_bytes, report.total_bytes);
+            handle_progress(node, report);
+            if (stager_ != nullptr && !report.data_address.empty()) {
+                stager_->attach(node, report.data_address, session);
+            }
             break;
         case ServerPhase::kReady: {
+            if (stager_ != nullptr) stager_->detach(node);
+            entry.rate = {};
+            entry.load_rate->set(0);
+            entry.remaining_bytes->set(0);
             const Status attached = exchange_->attach(node, report.data_address, session);
             entry.state = attached.is_ok() ? "ready" : attached.message();
             entry.ready->set(attached.is_ok() ? 1 : 0);
@@ -167,6 +190,16 @@ void PodSupervisor::handle_report(const std::string& node, uint64_t session,
     update_door();
 }
 
+void PodSupervisor::handle_progress(const std::string& node, const ServerReport& report) {
+    Node& entry = nodes_[node];
+    entry.rate.update(report.loaded_bytes, report.total_bytes);
+    entry.state = fmt::format("loading, {} of {} bytes", report.loaded_bytes, report.total_bytes);
+    entry.loaded_bytes->set(static_cast<double>(report.loaded_bytes));
+    entry.remaining_bytes->set(static_cast<double>(report.total_bytes - report.loaded_bytes));
+    entry.load_rate->set(entry.rate.bytes_per_s());
+    board_.update(node, report.loaded_bytes, report.total_bytes);
+}
+
 // One loss has several witnesses (its own word, the control stream, the data plane); the first to
 // speak knows most.
 void PodSupervisor::handle_lost(const std::string& node, const Status& why) {
@@ -176,6 +209,9 @@ void PodSupervisor::handle_lost(const std::string& node, const Status& why) {
         log::warning("lost: " + why.message());
     }
     entry.ready->set(0);
+    entry.rate = {};
+    entry.load_rate->set(0);
+    if (stager_ != nullptr) stager_->detach(node);
     exchange_->detach(node, why);
     update_door();
 }

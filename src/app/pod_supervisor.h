@@ -19,6 +19,7 @@
 #include "k3pod/metrics/metrics.h"
 #include "k3pod/placement/placement.h"
 #include "progress.h"
+#include "stager.h"
 
 namespace k3pod {
 
@@ -34,13 +35,16 @@ class PodSupervisor final : public ControlEvents {
                   Fatal fatal);
     ~PodSupervisor() override;
 
-    // Dials every expert server of the pod file. Borrowed: both outlive stop().
+    // Dials every expert server of the pod file. Borrowed: all outlive stop(). stager: null when
+    // each node reads its own checkpoint.
     void start(const NodeIdentity& self, const Placement& placement, int32_t max_rows,
-               ExchangeClient& exchange, Engine& engine);
+               ExchangeClient& exchange, Engine& engine, Stager* stager);
     // Ends the links. No event is handled afterwards.
     void stop();
     // The data plane saw a node fail. Any thread.
     void on_data_plane_down(const std::string& node, const Status& why);
+    // Shards cannot be brought to a node. Any thread.
+    void on_staging_failed(const std::string& node, const Status& why);
 
     void on_waiting(const std::string& node, const Status& why) override;
     void on_connected(const std::string& node, const NodeIdentity& server) override;
@@ -54,11 +58,14 @@ class PodSupervisor final : public ControlEvents {
         bool is_lost = false;                     // since it was connected last
         std::unique_ptr<ControlLink> link;
         Gauge* ready = nullptr;
+        Gauge *loaded_bytes = nullptr, *remaining_bytes = nullptr, *load_rate = nullptr;
+        LoadRate rate;
     };
 
     void post(std::function<void()> event);
     void run();
     void handle_report(const std::string& node, uint64_t session, const ServerReport& report);
+    void handle_progress(const std::string& node, const ServerReport& report);
     void handle_lost(const std::string& node, const Status& why);
     void fail_start(const std::string& node, const Status& why);
     void update_door();
@@ -70,6 +77,7 @@ class PodSupervisor final : public ControlEvents {
     Gauge& pod_ready_;
     ExchangeClient* exchange_ = nullptr;
     Engine* engine_ = nullptr;
+    Stager* stager_ = nullptr;
     std::map<std::string, Node> nodes_;  // event thread only, after start()
     bool is_ready_ = false;
     bool was_ready_ = false;

@@ -22,6 +22,13 @@ std::string amount(int64_t done, int64_t total) {
                        static_cast<double>(total) / unit, large ? "GiB" : "MiB");
 }
 
+// ", 2.41 GB/s, 38 s left"; nothing while the rate is not known.
+std::string speed(const LoadRate& rate) {
+    if (rate.bytes_per_s() <= 0) return {};
+    return fmt::format(", {:.2f} GB/s, {:.0f} s left", rate.bytes_per_s() / 1e9,
+                       rate.remaining_s());
+}
+
 }  // namespace
 
 ProgressBoard::ProgressBoard(int fd) : fd_(fd), is_terminal_(isatty(fd) == 1) {}
@@ -31,6 +38,7 @@ void ProgressBoard::update(const std::string& name, int64_t done_bytes, int64_t 
     Line& line = lines_[name];
     line.done = done_bytes;
     line.total = total_bytes;
+    line.rate.update(done_bytes, total_bytes);
     if (is_terminal_) {
         draw_bars_locked();
     } else {
@@ -49,9 +57,9 @@ void ProgressBoard::draw_bars_locked() {
     for (const auto& [name, line] : lines_) {
         const double part = fraction(line.done, line.total);
         const int filled = static_cast<int>(part * kBarWidth);
-        out += fmt::format("\x1b[2K{:<12} [{}{}] {:3.0f} %  {}\n", name, std::string(filled, '#'),
-                           std::string(kBarWidth - filled, '.'), part * 100,
-                           amount(line.done, line.total));
+        out += fmt::format("\x1b[2K{:<12} [{}{}] {:3.0f} %  {}{}\n", name,
+                           std::string(filled, '#'), std::string(kBarWidth - filled, '.'),
+                           part * 100, amount(line.done, line.total), speed(line.rate));
     }
     drawn_ = lines_.size();
     write_all(out);
@@ -62,7 +70,8 @@ void ProgressBoard::print_line_locked(const std::string& name, Line& line) {
     if (quarter == line.quarter) return;
     line.quarter = quarter;
     write_all(
-        fmt::format("{} loaded {} % ({})\n", name, quarter * 25, amount(line.done, line.total)));
+        fmt::format("{} loaded {} % ({}{})\n", name, quarter * 25, amount(line.done, line.total),
+                    speed(line.rate)));
 }
 
 void ProgressBoard::write_all(const std::string& text) const {

@@ -28,6 +28,7 @@
 #include "pod_supervisor.h"
 #include "progress.h"
 #include "signals.h"
+#include "stager.h"
 
 namespace k3pod {
 namespace {
@@ -107,8 +108,9 @@ class Station {
         K3POD_TRY(load());
         K3POD_TRY(connect());
         K3POD_TRY(open_api());
-        supervisor_.start(make_identity(pod_, *model_, "station"), placement_,
-                          pod_.station.max_batch_tokens, *exchange_, *engine_);
+        K3POD_TRY(open_staging());
+        supervisor_.start(make_identity(pod_, model_->fingerprint, "station"), placement_,
+                          pod_.station.max_batch_tokens, *exchange_, *engine_, stager_.get());
         stop_.set_phase(StopSignal::Phase::kServing);
         stop_.wait();
         return shut_down();
@@ -214,6 +216,15 @@ class Station {
         return Status::ok();
     }
 
+    Status open_staging() {
+        if (pod_.staging.source != ShardOrigin::kStation) return Status::ok();
+        K3POD_ASSIGN(stager_, Stager::create(pod_, *model_, clock_, metrics_,
+                                             [this](const std::string& node, const Status& why) {
+                                                 supervisor_.on_staging_failed(node, why);
+                                             }));
+        return Status::ok();
+    }
+
     void fail(const Status& why) {
         {
             const std::lock_guard lock(failure_mutex_);
@@ -260,6 +271,7 @@ class Station {
     std::optional<PickCounter> picks_;
     std::unique_ptr<Engine> engine_;
     std::unique_ptr<OpenAiApi> api_;
+    std::unique_ptr<Stager> stager_;
     Door door_;
     std::unique_ptr<HttpServer> http_;
 };

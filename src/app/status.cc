@@ -89,6 +89,20 @@ std::vector<Shard> planned_shards(const Placement& placement, const std::string&
     return {};
 }
 
+// "loading 12.3 of 104.5 GB, 2.41 GB/s, 38 s left"
+std::string describe_phase(const NodeStatus& status) {
+    const std::string phase = server_phase_name(status.phase);
+    if (status.phase != ServerPhase::kLoading || status.total_bytes == 0) return phase;
+    const auto loaded = static_cast<double>(status.loaded_bytes);
+    const auto total = static_cast<double>(status.total_bytes);
+    std::string text = fmt::format("{} {:.1f} of {:.1f} GB", phase, loaded / 1e9, total / 1e9);
+    if (status.load_bytes_per_s > 0) {
+        text += fmt::format(", {:.2f} GB/s, {:.0f} s left", status.load_bytes_per_s / 1e9,
+                            (total - loaded) / status.load_bytes_per_s);
+    }
+    return text;
+}
+
 // One row of the table; false when the node does not apply the placement.
 bool add_node(const ExpertConfig& node, const Placement& placement, TextTable& table) {
     const std::vector<Shard> planned = planned_shards(placement, node.name);
@@ -98,7 +112,7 @@ bool add_node(const ExpertConfig& node, const Placement& placement, TextTable& t
         return false;
     }
     const bool is_equal = status->shards == planned && status->epoch == placement.epoch;
-    table.add({node.name, server_phase_name(status->phase), fmt::format("{}", status->epoch),
+    table.add({node.name, describe_phase(*status), fmt::format("{}", status->epoch),
                fmt::format("{}", status->shards.size()),
                fmt::format("{}", num_columns(status->shards)),
                is_equal ? "as the station says"

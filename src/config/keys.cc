@@ -266,6 +266,17 @@ const std::vector<Key<PodConfig>>& exchange_keys() {
     return kKeys;
 }
 
+const std::vector<Key<PodConfig>>& staging_keys() {
+    static const std::vector<Key<PodConfig>> kKeys{
+        choice_key<PodConfig>("source", K3POD_FIELD(PodConfig, staging.source),
+                              Choices<ShardOrigin>{{"local", ShardOrigin::kLocal},
+                                                   {"station", ShardOrigin::kStation}}),
+        bytes_key<PodConfig>("buffer", K3POD_FIELD(PodConfig, staging.buffer_bytes)),
+        integer_key<PodConfig>("readers", K3POD_FIELD(PodConfig, staging.readers), 1, 64),
+    };
+    return kKeys;
+}
+
 const std::vector<Key<ExpertConfig>>& expert_keys() {
     static const std::vector<Key<ExpertConfig>> kKeys{
         checked_key<ExpertConfig>("name", K3POD_FIELD(ExpertConfig, name), check_node_name, true),
@@ -273,6 +284,7 @@ const std::vector<Key<ExpertConfig>>& expert_keys() {
         address_key<ExpertConfig>("http", K3POD_FIELD(ExpertConfig, http)),
         text_key<ExpertConfig>("device", K3POD_FIELD(ExpertConfig, device)),
         choice_key<ExpertConfig>("backend", K3POD_FIELD(ExpertConfig, backend), kBackends),
+        text_key<ExpertConfig>("shard_cache", K3POD_FIELD(ExpertConfig, shard_cache)),
     };
     static const std::vector<Key<ExpertConfig>> kAll = with_memory_keys(kKeys);
     return kAll;

@@ -34,6 +34,7 @@ const std::vector<Key<PodConfig>>& pod_keys();
 const std::vector<Key<PodConfig>>& station_keys();
 const std::vector<Key<PodConfig>>& placement_keys();
 const std::vector<Key<PodConfig>>& exchange_keys();
+const std::vector<Key<PodConfig>>& staging_keys();
 const std::vector<Key<ExpertConfig>>& expert_keys();
 // Of [station.hbm] and [station.host].
 const std::vector<Key<MemoryConfig>>& tier_keys();

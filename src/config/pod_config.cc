@@ -74,6 +74,7 @@ std::vector<std::pair<std::string, std::vector<std::string>>> all_key_names() {
     add("[station]", station_keys());
     add("[placement]", placement_keys());
     add("[exchange]", exchange_keys());
+    add("[staging]", staging_keys());
     add("[[expert]]", expert_keys());
     add("[station.hbm]", tier_keys());
     add("[station.host]", tier_keys());
@@ -172,6 +173,7 @@ Sections make_sections() {
     sections.one("station", station_keys(), whole);
     sections.one("placement", placement_keys(), whole);
     sections.one("exchange", exchange_keys(), whole);
+    sections.one("staging", staging_keys(), whole);
     sections.many(
         "expert", expert_keys(), [](PodConfig & c) -> auto& { return c.experts; });
     sections.many(
@@ -284,6 +286,18 @@ Status check_memories(const PodConfig& config) {
     return Status::ok();
 }
 
+Status check_shard_caches(const PodConfig& config) {
+    if (config.staging.source == ShardOrigin::kStation) return Status::ok();
+    for (const ExpertConfig& expert : config.experts) {
+        if (expert.shard_cache.empty()) continue;
+        return refuse({config.file, 0},
+                      fmt::format("{}: shard_cache keeps what the station sends, but [staging] "
+                                  "source is \"local\"; leave it out",
+                                  expert.name));
+    }
+    return Status::ok();
+}
+
 Status check_whole(const PodConfig& config) {
     const Place place{config.file, 0};
     if (config.model.empty()) return refuse(place, "[pod] lacks 'model', the checkpoint folder");
@@ -300,6 +314,7 @@ Status check_whole(const PodConfig& config) {
                         "of each of max_num_seqs = {} sequences and a prefill chunk of 16",
                         config.station.max_batch_tokens, least, config.station.max_num_seqs));
     }
+    K3POD_TRY(check_shard_caches(config));
     K3POD_TRY(check_names_and_addresses(config));
     return check_cables(config);
 }
@@ -313,6 +328,7 @@ void make_paths_absolute(PodConfig& config) {
     anchor(config.model);
     anchor(config.placement.file);
     for (fs::path& trace : config.placement.traces) anchor(trace);
+    for (ExpertConfig& expert : config.experts) anchor(expert.shard_cache);
 }
 
 // The names that the pod file leaves to its own path and to the model's.
@@ -402,6 +418,7 @@ std::string to_toml(const PodConfig& config) {
     }
     print_section(out, "[placement]", placement_keys(), config);
     print_section(out, "[exchange]", exchange_keys(), config);
+    print_section(out, "[staging]", staging_keys(), config);
     for (const ExpertConfig& expert : config.experts) {
         print_section(out, "[[expert]]", expert_keys(), expert);
     }

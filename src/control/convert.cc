@@ -121,6 +121,13 @@ v1::Assignment to_proto(const Assignment& assignment) {
     out.set_max_rows(static_cast<uint32_t>(assignment.max_rows));
     add_shards(assignment.shards, out);
     out.set_station_address(to_bytes(assignment.station_address));
+    if (const StagingOffer& offer = assignment.staging; !offer.address.empty()) {
+        v1::StagingOffer& staging = *out.mutable_staging();
+        staging.set_address(to_bytes(offer.address));
+        staging.set_model_config(offer.model_config);
+        staging.set_release(offer.release);
+        staging.mutable_stamps()->Add(offer.stamps.begin(), offer.stamps.end());
+    }
     return out;
 }
 
@@ -138,12 +145,21 @@ Result<Assignment> from_proto(const v1::Assignment& assignment) {
                                             assignment.max_rows(), kMaxU16));
     }
     for (const v1::Shard& shard : assignment.shards()) K3POD_TRY(check_shard(shard));
+    const v1::StagingOffer& offer = assignment.staging();
+    if (assignment.has_staging() && offer.stamps_size() != assignment.shards_size()) {
+        return invalid_argument(fmt::format("assignment: {} stamps for {} shards, expected as many",
+                                            offer.stamps_size(), assignment.shards_size()));
+    }
     return Assignment{.session = assignment.session(),
                       .epoch = assignment.epoch(),
                       .node_index = static_cast<uint16_t>(assignment.node_index()),
                       .max_rows = static_cast<int32_t>(assignment.max_rows()),
                       .shards = shards_of(assignment),
-                      .station_address = from_bytes(assignment.station_address())};
+                      .station_address = from_bytes(assignment.station_address()),
+                      .staging = {.address = from_bytes(offer.address()),
+                                  .model_config = offer.model_config(),
+                                  .release = offer.release(),
+                                  .stamps = {offer.stamps().begin(), offer.stamps().end()}}};
 }
 
 v1::Report to_proto(const ServerReport& report) {
@@ -174,6 +190,9 @@ v1::StatusReply to_proto(const NodeStatus& status) {
     out.set_shard_bytes(status.shard_bytes);
     out.set_num_frames(status.num_frames);
     out.set_message(status.message);
+    out.set_loaded_bytes(status.loaded_bytes);
+    out.set_total_bytes(status.total_bytes);
+    out.set_load_bytes_per_s(status.load_bytes_per_s);
     return out;
 }
 
@@ -185,7 +204,10 @@ NodeStatus from_proto(const v1::StatusReply& reply) {
             .shards = shards_of(reply),
             .shard_bytes = reply.shard_bytes(),
             .num_frames = reply.num_frames(),
-            .message = reply.message()};
+            .message = reply.message(),
+            .loaded_bytes = reply.loaded_bytes(),
+            .total_bytes = reply.total_bytes(),
+            .load_bytes_per_s = reply.load_bytes_per_s()};
 }
 
 v1::HelloReply to_proto(const NodeIdentity& server, const Status& refusal) {

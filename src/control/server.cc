@@ -212,6 +212,8 @@ NodeStatus Server::status() const {
         if (const auto report = current_->stream->mailbox()->last_report()) {
             status.phase = report->phase;
             status.message = report->message;
+            status.loaded_bytes = report->loaded_bytes;
+            status.total_bytes = report->total_bytes;
         }
     }
     if (is_draining_) status.phase = ServerPhase::kDraining;

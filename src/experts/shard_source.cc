@@ -15,12 +15,12 @@
 namespace k3pod {
 namespace {
 
-PackedShard pack(const ExpertShardWeights& weights) {
+std::shared_ptr<const PackedShard> pack(const ExpertShardWeights& weights) {
     const HeldShard held = held_shard(weights);
-    PackedShard shard;
-    shard.bytes = HostBuffer(packed_shard_bytes(held.format(), held.w1.cols, held.w1.rows));
-    pack_shard(held, {shard.bytes.data(), static_cast<size_t>(shard.bytes.size_bytes())});
-    seal_packed_shard(shard);
+    auto shard = std::make_shared<PackedShard>();
+    shard->bytes = HostBuffer(packed_shard_bytes(held.format(), held.w1.cols, held.w1.rows));
+    pack_shard(held, {shard->bytes.data(), static_cast<size_t>(shard->bytes.size_bytes())});
+    seal_packed_shard(*shard);
     return shard;
 }
 
@@ -39,13 +39,14 @@ class CheckpointSource final : public ShardSource {
         return most_packed_shard_bytes(config_, release_, shard.end - shard.begin);
     }
 
-    Result<std::vector<PackedShard>> read(std::span<const Shard> slices) const override {
+    Result<std::vector<std::shared_ptr<const PackedShard>>> read(
+        std::span<const Shard> slices) const override {
         std::vector<ColumnRange> columns;
         for (const Shard& slice : slices) columns.push_back({slice.begin, slice.end});
         auto weights = load_expert_slices(checkpoint_, config_, release_, slices[0].layer,
                                           slices[0].expert, columns);
         if (!weights.is_ok()) return weights.status().with_context(describe(slices[0]));
-        std::vector<PackedShard> packed;
+        std::vector<std::shared_ptr<const PackedShard>> packed;
         for (ExpertShardWeights& slice : *weights) {
             packed.push_back(pack(slice));
             slice = {};  // its memory goes before the next one's comes

@@ -83,12 +83,23 @@ struct PlacementConfig {
     bool operator==(const PlacementConfig&) const = default;
 };
 
+enum class ShardOrigin : uint8_t { kLocal, kStation };
+
+// Where expert servers get their shards.
+struct StagingConfig {
+    ShardOrigin source = ShardOrigin::kLocal;   // kLocal: each reads its own checkpoint
+    int64_t buffer_bytes = int64_t{512} << 20;  // of the station: read and not yet confirmed
+    int32_t readers = 2;                        // threads of the station that read and repack
+    bool operator==(const StagingConfig&) const = default;
+};
+
 struct ExpertConfig : MemoryConfig {
     std::string name;     // node name, unique
     std::string control;  // host:port for gRPC
     std::string http;     // host:port for /metrics and /health; empty: none
     std::string device;   // NIC function for the data plane; empty: any
     Backend backend = Backend::kCpu;
+    std::filesystem::path shard_cache;  // folder for staged shards; empty: none are kept
     bool operator==(const ExpertConfig&) const = default;
 };
 
@@ -100,6 +111,7 @@ struct PodConfig {
     std::string station_device;  // NIC function for the data plane; empty: any
     PlacementConfig placement;
     ExchangeConfig exchange;
+    StagingConfig staging;
     std::vector<ExpertConfig> experts;  // at least one, or the station holds experts
     FabricConfig fabric;                // empty: not given
 

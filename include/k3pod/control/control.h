@@ -37,6 +37,14 @@ struct NodeIdentity {
     uint64_t process_id = 0;  // random per process run: tells a restart
 };
 
+// How a server gets its shards from the station instead of from a checkpoint of its own.
+struct StagingOffer {
+    std::vector<std::byte> address{};  // of the station's sender; empty: no offer
+    std::string model_config{};        // the text of config.json
+    uint32_t release = 0;              // k3pod::Release of the checkpoint
+    std::vector<uint64_t> stamps{};    // one for each shard: another one when its bytes may differ
+};
+
 // The work that the station gives one server.
 struct Assignment {
     uint64_t session = 0;  // random, new for each control connection
@@ -45,6 +53,7 @@ struct Assignment {
     int32_t max_rows = 0;     // rows a frame may carry, 1 to 65535
     std::vector<Shard> shards;
     std::vector<std::byte> station_address;  // data plane
+    StagingOffer staging{};
 };
 
 enum class ServerPhase : uint8_t { kLoading, kReady, kDraining, kFailed };
@@ -53,7 +62,8 @@ const char* server_phase_name(ServerPhase phase);
 struct ServerReport {
     ServerPhase phase = ServerPhase::kLoading;
     int64_t loaded_bytes = 0, total_bytes = 0;
-    std::vector<std::byte> data_address{};  // with kReady
+    // With kReady. With kLoading: where this node listens for staged shards; empty: it does not.
+    std::vector<std::byte> data_address{};
     std::string message{};                  // with kFailed: one sentence
 };
 
@@ -66,7 +76,9 @@ struct NodeStatus {
     std::vector<Shard> shards;  // assigned, or what on_status puts there
     int64_t shard_bytes = 0;
     uint64_t num_frames = 0;
-    std::string message;  // with kFailed
+    std::string message;                        // with kFailed
+    int64_t loaded_bytes = 0, total_bytes = 0;  // of the last load
+    double load_bytes_per_s = 0;                // its mean rate, from on_status; 0: not known
 };
 
 // ---- expert server side ----

@@ -38,7 +38,8 @@ class ShardSource {
     virtual int64_t most_bytes(const Shard& shard) const = 0;
     // Slices of one expert, packed. Its bytes are read once, whatever the number of slices. Errors
     // name the expert and the tensor.
-    virtual Result<std::vector<PackedShard>> read(std::span<const Shard> slices) const = 0;
+    virtual Result<std::vector<std::shared_ptr<const PackedShard>>> read(
+        std::span<const Shard> slices) const = 0;
 };
 
 // From a checkpoint that is borrowed, repacked to MXFP4 where that changes no value. Uses memory

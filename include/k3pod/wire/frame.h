@@ -86,6 +86,7 @@ struct FrameLimits {
     int32_t num_experts = 0;
     int32_t top_k = 0;
     int32_t max_rows = 0;  // Rows a frame may carry, <= 65535.
+    bool operator==(const FrameLimits&) const = default;
 };
 
 // Payload sizes in bytes. Rows first, entries behind; L is even so entries stay 4-byte aligned.

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "k3pod/wire/frame.h"
+#include "k3pod/wire/stage.h"
 
 namespace k3pod::wire {
 namespace {
@@ -25,9 +26,9 @@ void PrintTo(const Place& place, std::ostream* out) {
 using Table = std::map<std::string, Place>;
 
 // Rows of the form "| 12 | 4 | `name` | ..." below the line `heading`.
-Table table_below(const std::string& heading) {
-    std::ifstream file(K3POD_SOURCE_DIR "/docs/wire.md");
-    EXPECT_TRUE(file.is_open()) << "docs/wire.md is missing";
+Table table_below(const std::string& heading, const std::string& page = "wire.md") {
+    std::ifstream file(K3POD_SOURCE_DIR "/docs/" + page);
+    EXPECT_TRUE(file.is_open()) << "docs/" << page << " is missing";
     Table table;
     bool is_inside = false;
     for (std::string line; std::getline(file, line);) {
@@ -69,6 +70,19 @@ TEST(WireDoc, header_table_leaves_no_byte_out) {
     size_t covered = 0;
     for (const auto& [name, place] : table_below("## Header")) covered += place.bytes;
     EXPECT_EQ(covered, 64u);
+}
+
+TEST(WireDoc, stage_header_table_matches_the_struct) {
+    const Table expected = {
+        PLACE(StageHeader, magic),         PLACE(StageHeader, version),
+        PLACE(StageHeader, kind),          PLACE(StageHeader, zero),
+        PLACE(StageHeader, session),       PLACE(StageHeader, shard),
+        PLACE(StageHeader, payload_bytes), PLACE(StageHeader, offset),
+        PLACE(StageHeader, shard_bytes),   PLACE(StageHeader, shard_hash),
+        PLACE(StageHeader, chunk_hash),    PLACE(StageHeader, also_zero),
+        PLACE(StageHeader, header_check),
+    };
+    EXPECT_EQ(table_below("## The wire", "staging.md"), expected);
 }
 
 TEST(WireDoc, entry_table_matches_the_struct) {
