@@ -57,9 +57,9 @@ void ProgressBoard::draw_bars_locked() {
     for (const auto& [name, line] : lines_) {
         const double part = fraction(line.done, line.total);
         const int filled = static_cast<int>(part * kBarWidth);
-        out += fmt::format("\x1b[2K{:<12} [{}{}] {:3.0f} %  {}{}\n", name,
-                           std::string(filled, '#'), std::string(kBarWidth - filled, '.'),
-                           part * 100, amount(line.done, line.total), speed(line.rate));
+        out += fmt::format("\x1b[2K{:<12} [{}{}] {:3.0f} %  {}{}\n", name, std::string(filled, '#'),
+                           std::string(kBarWidth - filled, '.'), part * 100,
+                           amount(line.done, line.total), speed(line.rate));
     }
     drawn_ = lines_.size();
     write_all(out);
@@ -69,9 +69,8 @@ void ProgressBoard::print_line_locked(const std::string& name, Line& line) {
     const int quarter = static_cast<int>(fraction(line.done, line.total) * 4);
     if (quarter == line.quarter) return;
     line.quarter = quarter;
-    write_all(
-        fmt::format("{} loaded {} % ({}{})\n", name, quarter * 25, amount(line.done, line.total),
-                    speed(line.rate)));
+    write_all(fmt::format("{} loaded {} % ({}{})\n", name, quarter * 25,
+                          amount(line.done, line.total), speed(line.rate)));
 }
 
 void ProgressBoard::write_all(const std::string& text) const {
