@@ -161,7 +161,7 @@ Status attend(const Memory& memory, const StepChunks& chunks, int32_t splits, Cu
         {.dims = kMla,
          .chunks = chunks,
          .rows = chunks.num_chunks * chunks.max_rows,
-         .latent_q = reinterpret_cast<const Bf16*>(memory.at(10)),
+         .latent_q = memory.cache.as<Bf16>(),
          .cache = {memory.cache.as<Bf16>(), int64_t{kPageTokens} * kMla.cache_width(), kPageTokens},
          .num_splits = splits,
          .workspace = memory.workspace.data(),

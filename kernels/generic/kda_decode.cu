@@ -12,7 +12,7 @@ namespace {
 constexpr int kThreads = 512;
 constexpr int kRowGroups = kThreads / kLanesPerRow;
 constexpr int kRowsPerThread = kMaxHeadDim / kRowGroups;
-static_assert(kThreads >= kPrepareThreads);
+static_assert(kThreads == kPrepareThreads + kMaxHeadDim);  // the last ones have the gate
 
 __device__ void advance_windows(const KdaArgs& args, int head, const KdaChunkRow& at) {
     const int dim = args.shape.head_dim;
@@ -32,6 +32,7 @@ __device__ void advance_windows(const KdaArgs& args, int head, const KdaChunkRow
 __global__ void __launch_bounds__(kThreads, 2) kda_decode_kernel(KdaArgs args) {
     __shared__ HeadInputs inputs;
     __shared__ float o[kMaxHeadDim];
+    __shared__ float gates[kMaxHeadDim];
     wait_for_previous();
     const int head = static_cast<int>(blockIdx.x);
     const int chunk = static_cast<int>(blockIdx.y);
@@ -40,8 +41,8 @@ __global__ void __launch_bounds__(kThreads, 2) kda_decode_kernel(KdaArgs args) {
     const KdaChunkRow at{args.chunks.slots[chunk], args.chunks.first_row[chunk], 0};
     if ((num_rows == 0) | (at.slot < 0) | (at.row < 0)) return;
     const int dim = args.shape.head_dim;
-    float* state = args.state.recurrent + at.slot * args.state.recurrent_stride +
-                   int64_t{head} * dim * dim;
+    float* state =
+        args.state.recurrent + at.slot * args.state.recurrent_stride + int64_t{head} * dim * dim;
 
     const int first = static_cast<int>(threadIdx.x) / kLanesPerRow;
     RowPart rows[kRowsPerThread] = {};
@@ -50,7 +51,10 @@ __global__ void __launch_bounds__(kThreads, 2) kda_decode_kernel(KdaArgs args) {
         const int v = first + r * kRowGroups;
         if (v < dim) rows[r] = load_part(state + v * dim, dim);
     }
-    const float gate = gate_of(args, head, at.row, static_cast<int>(threadIdx.x));
+    if (threadIdx.x >= kPrepareThreads) {
+        const int d = static_cast<int>(threadIdx.x) - kPrepareThreads;
+        gates[d] = gate_of(args, head, at.row, d);
+    }
     const HeadScalars scalars = prepare_head(args, head, at, inputs);
     float v[kRowsPerThread], out[kRowsPerThread];
 #pragma unroll
@@ -66,7 +70,7 @@ __global__ void __launch_bounds__(kThreads, 2) kda_decode_kernel(KdaArgs args) {
     }
     advance_windows(args, head, at);
     __syncthreads();
-    write_gated_norm(args, head, at.row, o, gate);
+    write_gated_norm(args, head, at.row, o, gates[threadIdx.x % kMaxHeadDim]);
 }
 
 }  // namespace

@@ -16,7 +16,7 @@
 #include "common/vectors.cuh"
 #include "generic/mla.cuh"
 #ifdef K3POD_KERNELS_SM90
-#include "sm90/mla_attend.h"
+#include "sm90/mla_wide.h"
 #endif
 
 namespace k3pod::kernels {
@@ -461,8 +461,8 @@ Status mla_attend(const MlaAttendArgs& args, CudaStream stream) {
     Partials partials = {};
     if (args.num_splits > 1) {
         partials.stats = reinterpret_cast<SplitStats*>(args.workspace);
-        partials.out = reinterpret_cast<float*>(args.workspace +
-                                                mla_stats_bytes(args.dims, args.rows, args.num_splits));
+        partials.out = reinterpret_cast<float*>(
+            args.workspace + mla_stats_bytes(args.dims, args.rows, args.num_splits));
     }
     const int64_t stage_bytes =
         int64_t{kTokens} * (args.dims.cache_width() + kPad) * int64_t{sizeof(Bf16)};

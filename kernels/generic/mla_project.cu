@@ -16,6 +16,7 @@ constexpr int kTileRows = 8;              // rows that share a reading of the we
 constexpr int kTileCols = kWarpSize * 4;  // of the rank, in absorption
 constexpr int kValuesPerWarp = 2;         // rows of W_UV, in expansion
 constexpr int kTileValues = kWarps * kValuesPerWarp;
+static_assert(kValuesPerWarp * kTileRows <= kWarpSize);
 
 // Four weights of a row, from a column that is a multiple of 4.
 template <bool kIsFp8>
@@ -139,19 +140,20 @@ __global__ void __launch_bounds__(kThreads) expand_kernel(MlaExpandValuesArgs ar
             }
         }
     }
+    // Lane v * kRows + r has value v of row r, so that all gates are read together.
+    float mine = 0;
 #pragma unroll
-    for (int v = 0; v < kValuesPerWarp; ++v) {
-#pragma unroll
-        for (int r = 0; r < kRows; ++r) {
-            const float sum = sum_lanes(acc[v][r]);
-            const int row = first_row + r;
-            if (lane_idx() != r || row >= args.rows || first_value + v >= dims.value) continue;
-            const int64_t column = int64_t{head} * dims.value + first_value + v;
-            Floats<1> o{sum};
-            if (args.g != nullptr) o.at[0] *= sigmoid(args.g[row * args.g_stride + column]);
-            store_outputs(args.o, args.o_bf16, int64_t{row} * dims.heads * dims.value + column, o);
-        }
+    for (int i = 0; i < kValuesPerWarp * kRows; ++i) {
+        const float sum = sum_lanes(acc[i / kRows][i % kRows]);
+        if (lane_idx() == i) mine = sum;
     }
+    const int value = first_value + lane_idx() / kRows;
+    const int row = first_row + lane_idx() % kRows;
+    if (lane_idx() >= kValuesPerWarp * kRows || row >= args.rows || value >= dims.value) return;
+    const int64_t column = int64_t{head} * dims.value + value;
+    Floats<1> o{mine};
+    if (args.g != nullptr) o.at[0] *= sigmoid(args.g[row * args.g_stride + column]);
+    store_outputs(args.o, args.o_bf16, int64_t{row} * dims.heads * dims.value + column, o);
 }
 
 // kv_b as whole words of FP8.

@@ -123,20 +123,32 @@ __device__ void visit_all(const T* values, int32_t count, Visit visit) {
     }
 }
 
+// 64 bits as two halves: shared memory adds 32 bits at once, more only by trying until nobody
+// interferes. Each overflow of the lower half is seen by the one addition that causes it.
+__device__ inline void add_mass(Mass& to, Mass mass) {
+    auto* halves = reinterpret_cast<uint32_t*>(&to);
+    const auto low = static_cast<uint32_t>(mass);
+    const uint32_t before = atomicAdd(halves, low);
+    const uint32_t carry = before + low < before ? 1 : 0;
+    const uint32_t high = static_cast<uint32_t>(mass >> 32) + carry;
+    if (high != 0) atomicAdd(halves + 1, high);
+}
+
 __device__ inline void add_group(Bins& bins, int bin, const IdGroup& group) {
-    atomicAdd(&bins.mass[bin], group.mass);
+    add_mass(bins.mass[bin], group.mass);
     atomicAdd(&bins.count[bin], group.count);
 }
 
-// A warp's lanes add an id each, those for which it is there. Flat weights meet in a few bins, where
-// atomics would wait for each other: the first two bins of a warp get one addition each.
+// A warp's lanes add an id each, those for which it is there. Flat weights meet in a few bins,
+// where atomics would wait for each other: the first two bins of a warp get one addition each.
 __device__ inline void add_to_bins(Bins& bins, bool is_there, int bin, float weight) {
     constexpr int kHalfBits = 24;  // sums of 32 halves fit 32 bits
     const Mass mass = is_there ? mass_of(weight) : 0;
     unsigned left = __ballot_sync(kAllLanes, is_there);
     for (int i = 0; i < 2 && left != 0; ++i) {
         const int first = __ffs(static_cast<int>(left)) - 1;
-        const bool is_same = is_there && bin == __shfl_sync(kAllLanes, bin, first);
+        const int bin_of_first = __shfl_sync(kAllLanes, bin, first);  // of all lanes, there or not
+        const bool is_same = is_there && bin == bin_of_first;
         const unsigned same = __ballot_sync(kAllLanes, is_same);
         const auto low = static_cast<unsigned>(mass & ((1u << kHalfBits) - 1));
         const auto high = static_cast<unsigned>(mass >> kHalfBits);

@@ -299,7 +299,49 @@ TEST_F(MlaKernels, decode_equals_its_twin_at_every_length_and_split) {
             random);
         check_attend({kOdd, {1, 1, 1}, {0, 33, 200}, splits}, random);
     }
+}
+
+TEST_F(MlaKernels, decode_at_k3s_widths_equals_its_twin_at_every_length_and_split) {
+    SCOPED_TRACE(random.trace());
+    for (const int32_t splits : {1, 3}) {
+        SCOPED_TRACE(::testing::Message() << splits << " splits");
+        check_attend({kK3, {1, 1, 1, 1, 0, 1, 1, 1}, {0, 1, 15, 62, 9, 63, 64, 300}, splits},
+                     random);
+    }
     check_attend({kK3, {1, 1}, {4095, 1000}, 44}, random);
+    const kernels::MlaDims twice{.heads = 192, .nope = 128, .rope = 64, .value = 128, .rank = 512};
+    check_attend({twice, {1, 2}, {70, 5}, 2}, random);
+}
+
+// A score far above all before it moves what the sums are relative to.
+TEST_F(MlaKernels, a_position_that_outweighs_all_earlier_ones_is_all_that_counts) {
+    SCOPED_TRACE(random.trace());
+    for (const auto& d : {kK3, kTiny}) {
+        Cache cache(d, 1, 700, random);
+        cache.fill(0, 700, random);
+        for (const int32_t position : {130, 400, 699}) {
+            for (Bf16& v : cache.row(0, position)) v = to_bf16(static_cast<float>(position));
+        }
+        Chunks chunks(cache, {1}, {699});
+        // Every score of those positions is positive and grows with them: 0.06 * 699 * 576.
+        const std::vector<Bf16> q(static_cast<size_t>(d.heads * d.cache_width()), to_bf16(0.06f));
+        const auto q_gpu = to_gpu(q);
+        const auto pages = to_gpu(cache.host());
+        const auto out = poisoned_on_gpu<float>(int64_t{d.heads} * d.rank);
+        const Status done =
+            kernels::mla_attend({.dims = d,
+                                 .chunks = chunks.view(),
+                                 .rows = 1,
+                                 .latent_q = q_gpu.as<Bf16>(),
+                                 .cache = {pages.as<Bf16>(), cache.stride(), kPageTokens},
+                                 .latent_out = out.as<float>()},
+                                stream());
+        ASSERT_TRUE(done.is_ok()) << done.to_string();
+        synchronize();
+        const std::vector<float> want(static_cast<size_t>(d.heads * d.rank),
+                                      to_f32(to_bf16(699.0f)));
+        EXPECT_LT(relative_error(from_gpu<float>(out), want), kBf16Close);
+    }
 }
 
 TEST_F(MlaKernels, prefill_is_causal_across_chunks_and_pages) {
