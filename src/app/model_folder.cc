@@ -165,6 +165,7 @@ ExchangeOptions make_exchange_options(const PodConfig& pod, const ModelConfig& c
     options.frame_deadline = pod.exchange.frame_deadline;
     options.heartbeat_interval = pod.exchange.heartbeat_interval;
     options.heartbeats_missed = pod.exchange.heartbeats_missed;
+    options.hold_timeout = pod.exchange.hold_timeout;
     return options;
 }
 

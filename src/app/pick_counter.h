@@ -20,6 +20,8 @@ class PickCounter final : public ExpertPort {
 
     Status dispatch(const RoutedRows& rows) override;
     Status combine(std::span<float> out) override { return experts_.combine(out); }
+    std::string holding() const override { return experts_.holding(); }
+    void stop_holding(const Status& why) override { experts_.stop_holding(why); }
 
     // Since the start. Any thread.
     PickTrace trace() const;

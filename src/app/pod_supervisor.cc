@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "k3pod/base/log.h"
@@ -99,9 +100,14 @@ void PodSupervisor::post(std::function<void()> event) {
 void PodSupervisor::run() {
     std::unique_lock lock(mutex_);
     while (!stopping_) {
-        const bool woken = wake_.wait_for(lock, kReminderInterval,
-                                          [this] { return stopping_ || !events_.empty(); });
-        if (!woken && !is_ready_) log::info(reason());
+        const bool woken =
+            wake_.wait_until(lock, next_look(), [this] { return stopping_ || !events_.empty(); });
+        if (!woken && !is_ready_) {
+            log::info(reason());
+            lock.unlock();
+            update_door();
+            lock.lock();
+        }
         while (!stopping_ && !events_.empty()) {
             const std::function<void()> event = std::move(events_.front());
             events_.pop_front();
@@ -227,10 +233,25 @@ void PodSupervisor::update_door() {
         log::info(fmt::format("pod {} is ready: http://{}/v1 serves {}", pod_.name,
                               pod_.station.listen, pod_.station.served_model_name));
     }
+    if (is_ready_ && !ready) incomplete_since_ = clock_.now();
     is_ready_ = ready;
     was_ready_ = was_ready_ || ready;
     pod_ready_.set(ready ? 1 : 0);
-    engine_->set_accepting(ready, ready ? "" : reason());
+    is_open_ = ready || is_patient();
+    engine_->set_accepting(is_open_, ready ? "" : reason());
+}
+
+// Whether what was lost may still come back in time for those who wait.
+bool PodSupervisor::is_patient() const {
+    return was_ready_ && clock_.now() - incomplete_since_ < pod_.exchange.hold_timeout;
+}
+
+// A reminder of who is missing, or the end of patience.
+TimePoint PodSupervisor::next_look() const {
+    const TimePoint reminder = clock_.now() + kReminderInterval;
+    const bool is_waiting = is_open_ && !is_ready_;
+    return is_waiting ? std::min(reminder, incomplete_since_ + pod_.exchange.hold_timeout)
+                      : reminder;
 }
 
 std::string PodSupervisor::reason() const {

@@ -1,6 +1,7 @@
 #pragma once
 // The station's view of its expert servers: dials each, attaches the ready ones to the exchange,
-// and opens the engine's door exactly while every shard of the placement is served.
+// and opens the engine's door while every shard of the placement is served, or has been within the
+// exchange's hold_timeout: so long steps are held and requests queue for a server that was lost.
 
 #include <condition_variable>
 #include <deque>
@@ -69,10 +70,13 @@ class PodSupervisor final : public ControlEvents {
     void handle_lost(const std::string& node, const Status& why);
     void fail_start(const std::string& node, const Status& why);
     void update_door();
+    bool is_patient() const;
+    TimePoint next_look() const;
     std::string reason() const;
 
     const PodConfig& pod_;
     ProgressBoard& board_;
+    SteadyClock clock_;
     Fatal fatal_;
     Gauge& pod_ready_;
     ExchangeClient* exchange_ = nullptr;
@@ -81,6 +85,8 @@ class PodSupervisor final : public ControlEvents {
     std::map<std::string, Node> nodes_;  // event thread only, after start()
     bool is_ready_ = false;
     bool was_ready_ = false;
+    bool is_open_ = false;
+    TimePoint incomplete_since_{};  // while it was ready before and is not now
 
     std::mutex mutex_;
     std::condition_variable wake_;

@@ -124,13 +124,21 @@ Key<Section> reserve_key(std::string name, Field field) {
             }};
 }
 
+constexpr Nanoseconds kLongestDuration = std::chrono::hours(24);  // as parse_duration() has it
+// A GPU waits half an hour for its experts before it takes the station for dead.
+constexpr Nanoseconds kLongestHold = std::chrono::minutes(20);
+
 template <class Section, class Field>
 Key<Section> duration_key(std::string name, Field field, Nanoseconds low,
-                          Zero zero = Zero::kIsTooSmall) {
+                          Zero zero = Zero::kIsTooSmall, Nanoseconds high = kLongestDuration) {
     return {std::move(name), false,
-            [field, low, zero](const KeyValue& v, Section& s) -> Status {
+            [field, low, zero, high](const KeyValue& v, Section& s) -> Status {
                 if (v.type != Type::kString) return wrong_type(v, "a time such as \"500 ms\"");
                 K3POD_ASSIGN(field(s), parse_duration(v.text));
+                if (field(s) > high) {
+                    return invalid_argument(fmt::format("{} is above the most allowed, {}",
+                                                        quoted(v.text), format_duration(high)));
+                }
                 const bool is_special = zero == Zero::kIsSpecial && field(s).count() == 0;
                 if (is_special || field(s) >= low) return Status::ok();
                 return invalid_argument(fmt::format(
@@ -262,6 +270,8 @@ const std::vector<Key<PodConfig>>& exchange_keys() {
                                 milliseconds(10)),
         integer_key<PodConfig>("heartbeats_missed",
                                K3POD_FIELD(PodConfig, exchange.heartbeats_missed), 1, 1000),
+        duration_key<PodConfig>("hold_timeout", K3POD_FIELD(PodConfig, exchange.hold_timeout),
+                                milliseconds(10), Zero::kIsSpecial, kLongestHold),
     };
     return kKeys;
 }

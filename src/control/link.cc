@@ -22,7 +22,7 @@ namespace control {
 namespace {
 
 constexpr Nanoseconds kFirstBackoff = std::chrono::milliseconds(100);
-constexpr Nanoseconds kLastBackoff = std::chrono::seconds(2);
+constexpr Nanoseconds kLastBackoff = std::chrono::milliseconds(500);
 // To connect and to be answered. A server that ends its last session first may take 5 s for that.
 constexpr Nanoseconds kHelloTimeout = std::chrono::seconds(8);
 constexpr Nanoseconds kUntilStreamEnds{-1};

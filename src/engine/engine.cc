@@ -19,6 +19,7 @@ class EngineImpl final : public Engine {
         : options_(options),
           vocab_(vocab),
           state_(state),
+          experts_(experts),
           clock_(clock),
           sizes_(options.limits),
           metrics_(metrics, options.model_name, options.limits.max_model_len),
@@ -28,6 +29,7 @@ class EngineImpl final : public Engine {
 
     ~EngineImpl() override {
         desk_.stop();
+        experts_.stop_holding(unavailable("the station is shutting down"));
         thread_.join();
     }
 
@@ -42,6 +44,7 @@ class EngineImpl final : public Engine {
 
     ServiceState state() const override {
         ServiceState state = desk_.state();
+        state.holding = experts_.holding();
         state.kv_usage =
             1.0 - static_cast<double>(state_.num_free_pages()) / state_.shape().num_pages;
         return state;
@@ -74,9 +77,11 @@ class EngineImpl final : public Engine {
         desk_.close("draining: the station is shutting down");
         if (desk_.wait_empty(clock_.now() + limit)) return 0;
         const int32_t failed_before = desk_.num_failed();
-        desk_.fail_all(unavailable(fmt::format(
+        const Status why = unavailable(fmt::format(
             "the station shut down and the request was not done within {:g} s; send it again later",
-            to_seconds(limit))));
+            to_seconds(limit)));
+        desk_.fail_all(why);
+        experts_.stop_holding(why);
         desk_.wait_empty();
         return desk_.num_failed() - failed_before;
     }
@@ -92,6 +97,7 @@ class EngineImpl final : public Engine {
     const EngineOptions options_;
     const int32_t vocab_;
     const StateStore& state_;
+    ExpertPort& experts_;
     const Clock& clock_;
     const Scheduler sizes_;  // only for check(), which any thread may call
     EngineMetrics metrics_;

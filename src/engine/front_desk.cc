@@ -46,7 +46,7 @@ void FrontDesk::set_accepting(bool accepts, const std::string& reason) {
     if (is_closed_) return;
     const bool is_news = accepts != accepts_;  // Whoever closes the door tells why it stays closed.
     accepts_ = accepts;
-    reason_ = accepts ? std::string() : reason;
+    reason_ = reason;
     if (!accepts) {
         commands_.push_back(FailWaitingCommand{unavailable(reason)});
         asked_.notify_one();
@@ -90,6 +90,7 @@ ServiceState FrontDesk::state() const {
     state.reason = reason_;
     state.num_running = num_running_;
     state.num_waiting = num_waiting_;
+    state.num_generated_tokens = num_generated_tokens_;
     // The step thread may have moved on since `now` was read.
     if (num_running_ + num_waiting_ > 0) {
         state.seconds_since_progress = std::max(0.0, to_seconds(now - last_progress_));
@@ -136,10 +137,11 @@ void FrontDesk::note_failed(int32_t count) {
     num_failed_ += count;
 }
 
-void FrontDesk::note_progress() {
+void FrontDesk::note_progress(int32_t num_tokens) {
     const TimePoint now = clock_.now();
     const std::lock_guard lock(mutex_);
     last_progress_ = now;
+    num_generated_tokens_ += num_tokens;
 }
 
 void FrontDesk::publish_counts_locked() {

@@ -107,8 +107,7 @@ void StepLoop::run_step(const StepPlan& plan) {
     }
     scheduler_.complete(plan);
     record_step(parts_.clock.now() - begin);
-    deliver();
-    parts_.desk.note_progress();
+    parts_.desk.note_progress(deliver());
 }
 
 void StepLoop::gather(const StepPlan& plan) {
@@ -156,16 +155,18 @@ void StepLoop::fail_step(const Status& why) {
     }
 }
 
-void StepLoop::deliver() {
+int32_t StepLoop::deliver() {
     const auto vocab = static_cast<size_t>(vocab_);
     size_t row = 0;
+    int32_t num_tokens = 0;
     for (const BatchEntry& entry : batch_) {
         if (!entry.samples) continue;
-        deliver_token(*entry.request, logits_.subspan(row++ * vocab, vocab));
+        num_tokens += deliver_token(*entry.request, logits_.subspan(row++ * vocab, vocab)) ? 1 : 0;
     }
+    return num_tokens;
 }
 
-void StepLoop::deliver_token(ActiveRequest& active, std::span<const float> logits) {
+bool StepLoop::deliver_token(ActiveRequest& active, std::span<const float> logits) {
     const int32_t position = active.generated_tokens();
     const bool bans_stops = position < active.request.min_tokens && !active.request.ignore_eos;
     const Result<SampledToken> token =
@@ -177,7 +178,7 @@ void StepLoop::deliver_token(ActiveRequest& active, std::span<const float> logit
         log::error(fmt::format("request {} ends: {}", active.request.request_id,
                                token.status().to_string()));
         finish(active.handle, FinishReason::kError, token.status());
-        return;
+        return false;
     }
     const TimePoint now = parts_.clock.now();
     parts_.metrics.on_token(active, now);
@@ -185,6 +186,7 @@ void StepLoop::deliver_token(ActiveRequest& active, std::span<const float> logit
     active.last_token = now;
     active.ids.push_back(token->id);
     hand_out(active, *token);
+    return true;
 }
 
 void StepLoop::hand_out(ActiveRequest& active, const SampledToken& token) {

@@ -50,8 +50,8 @@ class StepLoop {
     void gather(const StepPlan& plan);
     void record_step(Nanoseconds duration);
     void fail_step(const Status& why);
-    void deliver();
-    void deliver_token(ActiveRequest& request, std::span<const float> logits);
+    int32_t deliver();  // Gives the number of tokens drawn.
+    bool deliver_token(ActiveRequest& request, std::span<const float> logits);
     // Hands the token to the sink; ends the request when it was the last.
     void hand_out(ActiveRequest& request, const SampledToken& token);
     void finish(RequestHandle handle, FinishReason reason, const Status& status = {});

@@ -40,7 +40,7 @@ Client::Client(const ExchangeOptions& options, const Placement& placement, Holde
             peers_.push_back(nullptr);
         } else {
             peers_.push_back(std::make_unique<Peer>(placement.holders[h], static_cast<uint16_t>(h),
-                                                    options.limits, metrics));
+                                                    options.limits, clock.now(), metrics));
         }
     }
     parts_.reserve(placement.holders.size());
@@ -96,6 +96,7 @@ uint64_t Client::number_on_wire_locked(uint64_t step, int32_t layer) {
 Status Client::check_holders_locked() const {
     for (const auto& peer : peers_) {
         if (!peer || peer->is_up() || plan_.rows(peer->index()).empty()) continue;
+        if (can_hold_locked() && !is_gone_for_good_locked(*peer)) continue;
         return Status(Code::kUnavailable, peer->why_down().message());
     }
     return Status::ok();
@@ -108,28 +109,38 @@ Status Client::send_frame_locked(Peer& peer) {
     owed.slot = slot;
     owed.is_pending = true;
     owed.wants_resend = false;
+    owed.trouble = Status::ok();
     owed.resend_after = options_.frame_deadline / 8;
     ++exchange_.num_pending;
     peer.metrics.rows.add(std::ssize(plan_.rows(peer.index())));
     peer.metrics.entries.add(std::ssize(plan_.entries(peer.index())));
-    return transmit_locked(peer);
+    if (peer.is_up()) static_cast<void>(transmit_locked(peer));
+    if (!peer.is_up()) hold_or_fail_locked(peer, peer.why_down());
+    return exchange_.failure;
 }
 
 Result<SendSlot*> Client::wait_for_slot_locked(Peer& peer) {
     if (SendSlot* slot = peer.free_slot()) return slot;
-    const TimePoint deadline = clock_.now() + options_.frame_deadline;
+    TimePoint deadline = clock_.now() + options_.frame_deadline;
     Pacer pacer(options_.wait);
     while (true) {
         const int num_events = transport_->progress();
         settle_locked();
-        if (!peer.is_up()) return Status(Code::kUnavailable, peer.why_down().message());
+        if (!peer.is_up() && !can_hold_locked()) {
+            return Status(Code::kUnavailable, peer.why_down().message());
+        }
         if (SendSlot* slot = peer.free_slot()) return slot;
         if (pacer.keeps_polling(num_events)) continue;
         const TimePoint now = clock_.now();
         check_time_locked(now);
         if (now >= deadline) {
-            return deadline_exceeded(fmt::format("sends to {} did not complete within {:.2f} s",
-                                                 peer.name(), to_seconds(options_.frame_deadline)));
+            const Status stuck =
+                deadline_exceeded(fmt::format("sends to {} did not complete within {:.2f} s",
+                                              peer.name(), to_seconds(options_.frame_deadline)));
+            // Closing the connection ends its sends, and the frame can be held.
+            if (!peer.is_up() || !can_hold_locked()) return stuck;
+            lose_peer_locked(peer, stuck);
+            deadline = now + options_.frame_deadline;
         }
         pacer.pause(now, mutex_, *transport_, tick_);
     }
@@ -147,7 +158,6 @@ void Client::write_payload_locked(const Peer& peer, SendSlot& slot) {
     wire::FrameHeader& header = slot.header;
     header = {};
     header.kind = wire::FrameKind::kRequest;
-    header.session = peer.session();
     header.epoch = epoch_;
     header.layer = static_cast<uint16_t>(exchange_.layer);
     header.rows = static_cast<uint16_t>(rows.size());
@@ -166,6 +176,7 @@ void Client::write_payload_locked(const Peer& peer, SendSlot& slot) {
 // Sends the frame as it lies in its slot: again, when it was sent before.
 Status Client::transmit_locked(Peer& peer) {
     OwedReply& owed = owed_[peer.index()];
+    owed.slot->header.session = peer.session();  // another one than before when the server was lost
     owed.sent_at = clock_.now();
     owed.slot->header.sent_ns = nanoseconds_of(owed.sent_at);
     wire::seal_header(owed.slot->header);
@@ -220,9 +231,11 @@ Status Client::wait_for_replies_locked() {
     const TimePoint start = clock_.now();
     exchange_.is_waiting = true;
     exchange_.deadline = start + options_.frame_deadline;
-    for (OwedReply& owed : owed_) owed.resend_at = start + owed.resend_after;
+    for (OwedReply& owed : owed_) {
+        if (owed.trouble.is_ok()) owed.resend_at = start + owed.resend_after;
+    }
     Pacer pacer(options_.wait);
-    while (exchange_.num_pending > 0 && exchange_.failure.is_ok()) {
+    while (!is_complete_or_failed()) {
         const int num_events = transport_->progress();
         settle_locked();
         if (pacer.keeps_polling(num_events)) continue;
@@ -235,6 +248,7 @@ Status Client::wait_for_replies_locked() {
 
 // What is still owed is abandoned: its reply will be late, its slot free when the send is over.
 void Client::close_exchange_locked() {
+    if (exchange_.is_held) end_hold_locked();
     exchange_.is_open = false;
     exchange_.is_waiting = false;
     exchange_.num_pending = 0;
@@ -276,12 +290,17 @@ Status Client::attach(const std::string& node, std::span<const std::byte> addres
         return invalid_argument(
             fmt::format("{} is no expert server of placement epoch {}", node, epoch_));
     }
-    const UrgentLock drive(mutex_);
     const Status replaced =
         unavailable(fmt::format("{} connected anew while a step waited for it", node));
-    fail_pending_locked(*peer, replaced);
-    peer->disconnect(*transport_, replaced);
-    return peer->connect(*transport_, address, session, clock_.now());
+    {
+        const UrgentLock drive(mutex_);
+        hold_or_fail_locked(*peer, replaced);
+        peer->disconnect(*transport_, replaced, clock_.now());
+        K3POD_TRY(peer->connect(*transport_, address, session, clock_.now()));
+        owed_[peer->index()].resend_at = TimePoint::min();  // A held frame goes out at once.
+    }
+    transport_->wake();
+    return Status::ok();
 }
 
 void Client::detach(const std::string& node, const Status& why) {
@@ -289,8 +308,8 @@ void Client::detach(const std::string& node, const Status& why) {
     if (peer == nullptr) return;
     {
         const UrgentLock drive(mutex_);
-        fail_pending_locked(*peer, why);
-        peer->disconnect(*transport_, why);
+        hold_or_fail_locked(*peer, why);
+        peer->disconnect(*transport_, why, clock_.now());
     }
     transport_->wake();  // A combine that sleeps has its answer now.
 }

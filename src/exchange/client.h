@@ -1,6 +1,7 @@
 #pragma once
-// The station's end. Three files share this class: client.cc is what the step thread and control
-// call, client_replies.cc what the transport calls, client_keeper.cc what time brings about.
+// The station's end. Four files share this class: client.cc is what the step thread and control
+// call, client_replies.cc what the transport calls, client_keeper.cc what time brings about,
+// client_hold.cc what happens to a layer whose server is lost.
 
 #include <atomic>
 #include <memory>
@@ -30,6 +31,7 @@ struct OwedReply {
     Nanoseconds resend_after{};
     bool is_pending = false;
     bool wants_resend = false;  // the last answer was of no use
+    Status trouble;             // why the layer is held for it; ok: it is not
 };
 
 // The dispatched layer.
@@ -43,6 +45,16 @@ struct Exchange {
     int32_t num_pending = 0;
     TimePoint deadline{};
     Status failure;
+    bool is_held = false;  // somebody was in trouble, now or before
+    TimePoint held_since{};
+    TimePoint held_until{};  // the limit
+};
+
+// The held layer as other threads see it.
+struct HoldView {
+    std::string nodes;  // empty: nothing is held
+    int32_t layer = 0;
+    TimePoint since{};
 };
 
 class Client final : public ExchangeClient, private TransportHandler {
@@ -55,6 +67,8 @@ class Client final : public ExchangeClient, private TransportHandler {
 
     Status dispatch(const RoutedRows& step) override;
     Status combine(std::span<float> out) override;
+    std::string holding() const override;
+    void stop_holding(const Status& why) override;
     std::vector<std::byte> local_address() const override { return address_; }
     Status attach(const std::string& node, std::span<const std::byte> address,
                   uint64_t session) override;
@@ -74,6 +88,9 @@ class Client final : public ExchangeClient, private TransportHandler {
     void gather_rows(size_t holder, std::byte* to) const;
     Status run_local();
     Status wait_for_replies_locked();
+    bool is_complete_or_failed() const {
+        return exchange_.num_pending == 0 || !exchange_.failure.is_ok();
+    }
     void close_exchange_locked();
     void add_up(std::span<float> out);
 
@@ -98,8 +115,21 @@ class Client final : public ExchangeClient, private TransportHandler {
     void check_frames_locked(TimePoint now);
     void resend_locked(Peer& peer, TimePoint now);
     void fail_late_locked(TimePoint now);
+    std::string describe_late_locked(const Peer& peer, TimePoint now) const;
+    Status late_locked(const std::string& from) const;
     void lose_peer_locked(Peer& peer, const Status& why);
-    void fail_pending_locked(const Peer& peer, const Status& why);
+
+    // client_hold.cc
+    bool can_hold_locked() const {
+        return options_.hold_timeout > Nanoseconds{0} && hold_refusal_.is_ok();
+    }
+    bool is_gone_for_good_locked(const Peer& peer) const;
+    void hold_or_fail_locked(Peer& peer, const Status& why);
+    void begin_hold_locked(const Peer& peer);
+    void hold_late_locked(TimePoint now);
+    void give_up_locked(TimePoint now);
+    void end_hold_locked();
+    void show_hold_locked();
     int64_t latents_bytes(int64_t rows) const { return rows * options_.limits.latent * 2; }
 
     const ExchangeOptions options_;
@@ -125,8 +155,12 @@ class Client final : public ExchangeClient, private TransportHandler {
     // transport.
     std::vector<std::pair<Peer*, Status>> failed_peers_;
     bool wants_settling_ = false;
+    Status hold_refusal_;  // why nothing is held any more
     TimePoint last_tick_{};
     ClientMetrics metrics_;
+
+    mutable std::mutex hold_view_mutex_;
+    HoldView hold_view_;
 
     std::mutex losses_mutex_;
     std::vector<std::pair<std::string, Status>> losses_;  // not told yet

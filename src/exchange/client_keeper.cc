@@ -73,8 +73,12 @@ void Client::tick_locked(TimePoint now) {
 }
 
 void Client::check_frames_locked(TimePoint now) {
-    if (exchange_.num_pending == 0 || !exchange_.failure.is_ok()) return;
-    if (now >= exchange_.deadline) return fail_late_locked(now);
+    if (is_complete_or_failed()) return;
+    if (now >= exchange_.deadline) {
+        if (!can_hold_locked()) return fail_late_locked(now);
+        hold_late_locked(now);
+    }
+    if (exchange_.is_held && now >= exchange_.held_until) return give_up_locked(now);
     for (const auto& peer : peers_) {
         if (!peer) continue;
         const OwedReply& owed = owed_[peer->index()];
@@ -87,12 +91,12 @@ void Client::check_frames_locked(TimePoint now) {
 void Client::resend_locked(Peer& peer, TimePoint now) {
     OwedReply& owed = owed_[peer.index()];
     owed.wants_resend = false;
-    if (!owed.is_pending || owed.slot->sends_in_flight > 0) return;
-    owed.resend_after *= 2;
+    if (!owed.is_pending || !peer.is_up() || owed.slot->sends_in_flight > 0) return;
+    owed.resend_after = std::min(2 * owed.resend_after, options_.frame_deadline);
     owed.resend_at = now + owed.resend_after;
     ++owed.slot->header.attempt;
     peer.metrics.resends.add();
-    static_cast<void>(transmit_locked(peer));  // A failure is the exchange's failure by now.
+    static_cast<void>(transmit_locked(peer));  // A failure is the exchange's by now, or held.
 }
 
 void Client::fail_late_locked(TimePoint now) {
@@ -100,29 +104,31 @@ void Client::fail_late_locked(TimePoint now) {
     for (const auto& peer : peers_) {
         if (!peer || !owed_[peer->index()].is_pending) continue;
         peer->metrics.deadline_failures.add();
-        late += fmt::format(
-            "{}{} (sent {} times, last heard {:.2f} s ago)", late.empty() ? "" : ", ", peer->name(),
-            owed_[peer->index()].slot->header.attempt + 1, to_seconds(peer->silence(now)));
+        late += (late.empty() ? "" : ", ") + describe_late_locked(*peer, now);
     }
-    exchange_.failure = deadline_exceeded(
-        fmt::format("no answer to layer {} of step {} within {:.2f} s from {}", exchange_.layer,
-                    exchange_.step, to_seconds(options_.frame_deadline), late));
+    exchange_.failure = late_locked(late);
+}
+
+std::string Client::describe_late_locked(const Peer& peer, TimePoint now) const {
+    return fmt::format("{} (sent {} times, last heard {:.2f} s ago)", peer.name(),
+                       owed_[peer.index()].slot->header.attempt + 1, to_seconds(peer.silence(now)));
+}
+
+Status Client::late_locked(const std::string& from) const {
+    return deadline_exceeded(fmt::format("no answer to layer {} of step {} within {:.2f} s from {}",
+                                         exchange_.layer, exchange_.step,
+                                         to_seconds(options_.frame_deadline), from));
 }
 
 void Client::lose_peer_locked(Peer& peer, const Status& why) {
-    fail_pending_locked(peer, why);
+    hold_or_fail_locked(peer, why);
     if (!peer.is_up()) return;
-    peer.disconnect(*transport_, why);
+    peer.disconnect(*transport_, why, clock_.now());
     {
         const std::lock_guard lock(losses_mutex_);
         losses_.emplace_back(peer.name(), why);
     }
     keeper_->nudge();
-}
-
-void Client::fail_pending_locked(const Peer& peer, const Status& why) {
-    if (!owed_[peer.index()].is_pending || !exchange_.failure.is_ok()) return;
-    exchange_.failure = Status(Code::kUnavailable, why.message());
 }
 
 }  // namespace k3pod::exchange

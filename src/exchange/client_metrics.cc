@@ -21,6 +21,8 @@ PeerMetrics::PeerMetrics(MetricsRegistry& registry, const std::string& node)
                                      "Time since anything was heard of a server; 0 while it is "
                                      "not attached",
                                      {{"node", node}})),
+      holding(registry.gauge("k3pod_exchange_holding",
+                             "1 while a step is held until this server answers", {{"node", node}})),
       rows(node_counter(registry, "k3pod_exchange_rows_total", "Rows sent to a server", node)),
       entries(node_counter(registry, "k3pod_exchange_entries_total",
                            "Picks (row, expert, weight) sent to a server", node)),
@@ -31,7 +33,10 @@ PeerMetrics::PeerMetrics(MetricsRegistry& registry, const std::string& node)
       resends(node_counter(registry, "k3pod_exchange_resends_total",
                            "Frames sent again because the reply was late or damaged", node)),
       deadline_failures(node_counter(registry, "k3pod_exchange_deadline_failures_total",
-                                     "Frames without a reply within the frame deadline", node)) {}
+                                     "Frames without a reply within the frame deadline", node)),
+      holds(node_counter(registry, "k3pod_exchange_holds_total",
+                         "Layers of steps that were held because this server was lost or late",
+                         node)) {}
 
 void PeerMetrics::publish() {
     rows.publish();
@@ -40,6 +45,7 @@ void PeerMetrics::publish() {
     received_bytes.publish();
     resends.publish();
     deadline_failures.publish();
+    holds.publish();
 }
 
 ClientMetrics::ClientMetrics(MetricsRegistry& registry)

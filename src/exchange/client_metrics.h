@@ -18,7 +18,8 @@ struct PeerMetrics {
 
     Histogram& seconds;  // from the last send of a frame to its reply
     Gauge& silence_seconds;
-    Tally rows, entries, sent_bytes, received_bytes, resends, deadline_failures;
+    Gauge& holding;
+    Tally rows, entries, sent_bytes, received_bytes, resends, deadline_failures, holds;
 };
 
 // Why a message was not used.

@@ -90,6 +90,7 @@ void Client::take_rows(Peer& peer, std::span<const std::byte> payload) {
     std::memcpy(owed.rows.data(), payload.data(), payload.size());
     owed.is_pending = false;
     --exchange_.num_pending;
+    if (exchange_.is_held) show_hold_locked();
     peer.metrics.seconds.observe(to_seconds(clock_.now() - owed.sent_at));
     peer.metrics.received_bytes.add(std::ssize(payload) + int64_t{wire::kHeaderBytes});
 }
@@ -102,7 +103,7 @@ void Client::take_refusal(Peer& peer, wire::FrameStatus status) {
             return ask_again(peer, what);
         case wire::FrameStatus::kOk:
         case wire::FrameStatus::kFault:
-            return fail_pending_locked(peer, useless_answer(peer, what));
+            return hold_or_fail_locked(peer, useless_answer(peer, what));
         case wire::FrameStatus::kWrongEpoch:
         case wire::FrameStatus::kNotMyShard:
             // The peer serves another placement; only a new session can mend that.
@@ -115,7 +116,7 @@ void Client::take_refusal(Peer& peer, wire::FrameStatus status) {
 void Client::ask_again(Peer& peer, const std::string& what) {
     OwedReply& owed = owed_[peer.index()];
     if (owed.slot->header.attempt + 1 >= kMaxAttempts) {
-        return fail_pending_locked(peer, useless_answer(peer, what));
+        return hold_or_fail_locked(peer, useless_answer(peer, what));
     }
     owed.wants_resend = wants_settling_ = true;
 }

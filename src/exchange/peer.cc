@@ -6,12 +6,13 @@
 
 namespace k3pod::exchange {
 
-Peer::Peer(const std::string& name, uint16_t index, const wire::FrameLimits& limits,
+Peer::Peer(const std::string& name, uint16_t index, const wire::FrameLimits& limits, TimePoint now,
            MetricsRegistry& registry)
     : metrics(registry, name),
       name_(name),
       index_(index),
-      why_down_(unavailable(fmt::format("{} is not connected yet", name))) {
+      why_down_(unavailable(fmt::format("{} is not connected yet", name))),
+      down_since_(now) {
     const int64_t max_entries = int64_t{limits.max_rows} * limits.top_k;
     for (SendSlot& slot : slots_) {
         slot.payload =
@@ -31,9 +32,10 @@ Status Peer::connect(Transport& transport, std::span<const std::byte> address, u
     return Status::ok();
 }
 
-void Peer::disconnect(Transport& transport, const Status& why) {
+void Peer::disconnect(Transport& transport, const Status& why, TimePoint now) {
     if (!is_up()) return;
     is_up_ = false;
+    down_since_ = now;
     why_down_ = why;
     transport.disconnect(id_);
     id_ = kNoPeer;

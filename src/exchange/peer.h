@@ -19,7 +19,7 @@ namespace k3pod::exchange {
 
 class Peer {
   public:
-    Peer(const std::string& name, uint16_t index, const wire::FrameLimits& limits,
+    Peer(const std::string& name, uint16_t index, const wire::FrameLimits& limits, TimePoint now,
          MetricsRegistry& registry);
 
     const std::string& name() const { return name_; }
@@ -28,6 +28,8 @@ class Peer {
     bool is_up() const { return is_up_.load(std::memory_order_relaxed); }
     // Why not; ok while it is up.
     const Status& why_down() const { return why_down_; }
+    // While it is down: since when; the start, when it was never up.
+    TimePoint down_since() const { return down_since_; }
     PeerId id() const { return id_; }
     uint64_t session() const { return session_; }
 
@@ -35,7 +37,7 @@ class Peer {
     Status connect(Transport& transport, std::span<const std::byte> address, uint64_t session,
                    TimePoint now);
     // Nothing while it is down.
-    void disconnect(Transport& transport, const Status& why);
+    void disconnect(Transport& transport, const Status& why, TimePoint now);
 
     // A message of this session came.
     void hear() { was_heard_ = true; }
@@ -60,6 +62,7 @@ class Peer {
     const uint16_t index_;
     std::atomic<bool> is_up_{false};
     Status why_down_;
+    TimePoint down_since_{};
     PeerId id_ = kNoPeer;
     uint64_t session_ = 0;
 

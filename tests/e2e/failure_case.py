@@ -31,7 +31,7 @@ class ReadStream:
 
     def __init__(self, pod, max_tokens=7000):
         self.stream = pod.stream(STORY, max_tokens=max_tokens, ignore_eos=True)
-        self.num_events, self.error, self.ended_at, self.failure = 0, None, None, None
+        self.num_events, self.text, self.error, self.ended_at, self.failure = 0, "", None, None, None
         self.thread = threading.Thread(target=self.read)
         self.thread.start()
 
@@ -39,6 +39,7 @@ class ReadStream:
         try:
             for event in self.stream:
                 self.num_events += 1
+                self.text += "".join(c["delta"].get("content") or "" for c in event.get("choices", []))
                 self.error = event.get("error", self.error)
         except (OSError, http.client.HTTPException, ValueError, AttributeError) as failure:
             self.failure = failure  # AttributeError: http.client, when another thread closes the response
@@ -47,6 +48,21 @@ class ReadStream:
     def wait_running(self):
         wait_for(lambda: self.num_events > 5, 20 * TIME_FACTOR, "a stream does not run")
         return self
+
+    def wait_more(self):
+        """Until the stream moves."""
+        seen = self.num_events
+        wait_for(lambda: self.num_events > seen, 20 * TIME_FACTOR, "a stream does not go on")
+        return self
+
+    def whole_text(self):
+        """All of it, when it has ended well."""
+        self.thread.join(60 * TIME_FACTOR)
+        assert not self.thread.is_alive(), "a stream neither goes on nor ends"
+        self.stream.close()
+        assert self.failure is None and self.error is None, f"the stream broke: {self.failure or self.error}"
+        assert self.stream.is_done, "the stream ends without its last event"
+        return self.text
 
     def end(self):
         """The error event that ended it, and when it came."""

@@ -8,6 +8,7 @@
 #include <map>
 #include <mutex>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "k3pod/model/model.h"
@@ -19,6 +20,13 @@ class NullExpertPort final : public ExpertPort {
   public:
     Status dispatch(const RoutedRows&) override { return Status::ok(); }
     Status combine(std::span<float> out) override;
+    std::string holding() const override { return held; }
+    void stop_holding(const Status& why) override {
+        if (when_stopped) when_stopped(why);
+    }
+
+    std::string held;                                 // set before the first request
+    std::function<void(const Status&)> when_stopped;  // the same
 };
 
 class ScriptedModel final : public Model {

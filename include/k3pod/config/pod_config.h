@@ -68,6 +68,7 @@ struct ExchangeConfig {
     Nanoseconds frame_deadline{std::chrono::seconds(1)};
     Nanoseconds heartbeat_interval{std::chrono::milliseconds(100)};
     int32_t heartbeats_missed = 5;
+    Nanoseconds hold_timeout{std::chrono::minutes(2)};  // for a lost server; 0: fail at once
     bool operator==(const ExchangeConfig&) const = default;
 };
 

@@ -139,8 +139,8 @@ class ControlEvents {
     virtual void on_lost(const std::string& node, const Status& why) = 0;
 };
 
-// Dials one server for ever with back-off (100 ms doubling to 2 s), runs hello and assignment, and
-// keeps the stream. Version or fingerprint mismatch is reported through on_waiting with both
+// Dials one server for ever with back-off (100 ms doubling to 500 ms), runs hello and assignment,
+// and keeps the stream. Version or fingerprint mismatch is reported through on_waiting with both
 // values.
 class ControlLink {
   public:

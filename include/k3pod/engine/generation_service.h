@@ -46,8 +46,9 @@ class GenerationSink {
 };
 
 struct ServiceState {
-    bool accepts = false;  // false: loading, draining or a node is lost
-    std::string reason;    // one sentence when it does not accept; names the nodes
+    bool accepts = false;  // false: loading, draining or a node is lost for long
+    // One sentence that names the nodes, when it does not accept, or accepts while a node is lost.
+    std::string reason;
     int32_t num_running = 0;
     int32_t num_waiting = 0;
     double kv_usage = 0;  // 0..1
@@ -55,6 +56,9 @@ struct ServiceState {
     // the first of them came. 0 when idle. Grows when the step thread or what it waits for is
     // stuck.
     double seconds_since_progress = 0;
+    int64_t num_generated_tokens = 0;  // since the start
+    // While a step is held for a lost server: "waiting for spark-1 for 3.2 s at layer 5".
+    std::string holding{};
 };
 
 using RequestHandle = uint64_t;
@@ -103,13 +107,14 @@ class Engine : public GenerationService {
                                                   MetricsRegistry& metrics);
     // Opens or closes the door. When closed, submit answers kUnavailable with `reason` and requests
     // that still wait fail with the same: their clients retry elsewhere or later. Running requests
-    // go on. Without effect once drain() has begun. Any thread.
+    // go on. When open, `reason` is only shown: why nothing moves at the moment. Without effect
+    // once drain() has begun. Any thread.
     virtual void set_accepting(bool accepts, const std::string& reason) = 0;
     // Fails everything queued and running with `why`, within one step. Any thread.
     virtual void fail_all(const Status& why) = 0;
     // Stops accepting for good and waits until what waits and runs has finished or `limit` has
-    // passed; then fails the rest with kUnavailable and waits for the step in progress. Returns the
-    // number failed. Any thread but the step thread.
+    // passed; then fails the rest with kUnavailable and waits for the step in progress, which is
+    // not held any more. Returns the number failed. Any thread but the step thread.
     virtual int32_t drain(Nanoseconds limit) = 0;
 };
 

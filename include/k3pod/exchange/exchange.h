@@ -41,6 +41,9 @@ struct ExchangeOptions {
     Nanoseconds frame_deadline{std::chrono::seconds(1)};
     Nanoseconds heartbeat_interval{std::chrono::milliseconds(100)};
     int32_t heartbeats_missed = 5;  // Silent for this many intervals: the peer is dead.
+    // Station: how long combine() waits for a lost server to be attached again. 0: not at all, the
+    // layer fails at once.
+    Nanoseconds hold_timeout{0};
 };
 
 // The work of one frame, with the contract of ExpertRunner::run: latents [rows, L] bf16, entries
@@ -50,6 +53,11 @@ using FrameWork =
                          std::span<const wire::WireEntry> entries, std::span<float> out)>;
 
 // ---- station ----
+
+// With a hold_timeout, a layer whose server is lost, late or answers nonsense is held: combine()
+// stays where it is, the frame goes out again in the server's next session, or to the same one as
+// long as that lives, and the sum is exact whoever was lost how often. After hold_timeout (counted
+// from the server's loss, if it was lost before) the layer fails with kUnavailable.
 
 // A server became unusable: killed, silent, refused. Called on the keeper's thread, must not block.
 // The node stays unusable until attach(). Not called for what detach() took away.
@@ -80,8 +88,8 @@ class ExchangeClient : public ExpertPort {
     // thread.
     virtual Status attach(const std::string& node, std::span<const std::byte> address,
                           uint64_t session) = 0;
-    // The control stream broke or the node drains: fail what is outstanding there at once. A node
-    // that is not attached or unknown is ignored. Any thread.
+    // The control stream broke or the node drains: what is outstanding there is held, or fails at
+    // once. A node that is not attached or unknown is ignored. Any thread.
     virtual void detach(const std::string& node, const Status& why) = 0;
     // Names of holders with shards that are not attached. Empty: a step can run. Any thread.
     virtual std::vector<std::string> missing() const = 0;

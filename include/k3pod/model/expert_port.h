@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "k3pod/base/status.h"
 
@@ -34,7 +35,19 @@ class ExpertPort {
     // fp32, summed in a fixed order that does not depend on arrival. Complete or an error:
     // kDeadlineExceeded and kUnavailable name the holder. After an error the port accepts the next
     // dispatch. Step thread.
+    //
+    // A port may hold: while a holder is lost it waits here until the holder is back, because
+    // earlier layers of the step have advanced state that cannot be taken back. A caller that does
+    // something else meanwhile (a GPU that waits for the sum) allows for the port's longest hold.
     virtual Status combine(std::span<float> out) = 0;
+
+    // While a step is held: for whom, since when and where, "waiting for spark-1 for 3.2 s at layer
+    // 5"; else empty. Any thread.
+    virtual std::string holding() const { return {}; }
+
+    // For a station that ends: a step that is held fails with `why` at once, and none is held from
+    // now on. Any thread.
+    virtual void stop_holding(const Status& why) { static_cast<void>(why); }
 };
 
 }  // namespace k3pod

@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
+#include <thread>
 
 #include "tests/support/exchange_pod.h"
 
@@ -58,6 +60,33 @@ int32_t run_steps(ExchangePod& pod) {
     return num_exact;
 }
 
+// Starts lost servers again while the steps run, as the pod does.
+class Reviver {
+  public:
+    explicit Reviver(ExchangePod& pod) : thread_([this, &pod] { run(pod); }) {}
+    ~Reviver() {
+        is_over_ = true;
+        thread_.join();
+    }
+    int32_t num_revived() const { return num_revived_; }
+
+  private:
+    void run(ExchangePod& pod) {
+        while (!is_over_) {
+            for (const std::string& node : pod.client().missing()) {
+                EXPECT_TRUE(pod.start(node).is_ok());
+                EXPECT_TRUE(pod.attach(node).is_ok());
+                ++num_revived_;
+            }
+            std::this_thread::yield();
+        }
+    }
+
+    std::atomic<bool> is_over_{false};
+    std::atomic<int32_t> num_revived_{0};
+    std::thread thread_;
+};
+
 class ExchangeOnABadWire : public ::testing::TestWithParam<uint64_t> {};
 
 TEST_P(ExchangeOnABadWire, recovers_what_is_dropped) {
@@ -100,6 +129,21 @@ TEST_P(ExchangeOnABadWire, survives_everything_at_once) {
                                   .max_delay = std::chrono::microseconds(200)}));
     ASSERT_TRUE(pod.status().is_ok()) << pod.status().to_string();
     EXPECT_GE(run_steps(pod), kSteps * 8 / 10);
+}
+
+TEST_P(ExchangeOnABadWire, holds_every_step_to_its_exact_sum_whatever_happens) {
+    ExchangePodOptions options = options_with({.seed = GetParam(),
+                                               .drop_rate = 0.02,
+                                               .duplicate_rate = 0.05,
+                                               .corrupt_rate = 0.02,
+                                               .disconnect_rate = 0.01,
+                                               .max_delay = std::chrono::microseconds(200)});
+    options.exchange.hold_timeout = std::chrono::seconds(60);
+    ExchangePod pod(options);
+    ASSERT_TRUE(pod.status().is_ok()) << pod.status().to_string();
+    const Reviver reviver(pod);
+    EXPECT_EQ(run_steps(pod), kSteps) << "seed " << GetParam();
+    EXPECT_GE(reviver.num_revived(), 3) << "the wire was not bad enough";
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, ExchangeOnABadWire, ::testing::Values(1u, 2u, 3u));

@@ -115,15 +115,17 @@ TEST_F(Routes, tells_its_version) {
 // ---- health ----
 
 TEST_F(Routes, health_is_ok_while_tokens_come) {
-    service.reported = {true, {}, 2, 1, 0.5, 9.9};
+    service.reported = {true, {}, 2, 1, 0.5, 9.9, 77};
     for (const char* path : {"/health", "/ping"}) {
         const auto reply = call("GET", path);
         EXPECT_EQ(reply->response.status, 200);
         EXPECT_EQ(reply->json(), (Json{{"status", "ok"},
+                                       {"state", "working"},
                                        {"running", 2},
                                        {"waiting", 1},
                                        {"kv_usage", 0.5},
-                                       {"seconds_since_progress", 9.9}}));
+                                       {"seconds_since_progress", 9.9},
+                                       {"tokens_generated", 77}}));
     }
 }
 
@@ -133,6 +135,25 @@ TEST_F(Routes, health_names_the_reason_when_nothing_is_accepted) {
     const auto reply = call("GET", "/health");
     EXPECT_EQ(reply->response.status, 503);
     EXPECT_EQ(reply->json().at("reason"), "expert server spark-3 is gone");
+    EXPECT_EQ(reply->json().at("state"), "closed");
+}
+
+TEST_F(Routes, health_names_who_is_lost_while_requests_may_still_queue) {
+    service.reported = {true, "waiting for spark-3 (is gone)", 0, 0, 0, 0};
+    const auto idle = call("GET", "/health");
+    EXPECT_EQ(idle->response.status, 503);
+    EXPECT_EQ(idle->json().at("state"), "idle");
+    EXPECT_EQ(idle->json().at("reason"), "waiting for spark-3 (is gone)");
+
+    service.reported.num_running = 1;
+    service.reported.seconds_since_progress = 3.3;
+    service.reported.holding = "waiting for spark-3 for 3.2 s at layer 5";
+    const auto held = call("GET", "/health");
+    EXPECT_EQ(held->response.status, 503);
+    EXPECT_EQ(held->json().at("state"), "holding, waiting for spark-3 for 3.2 s at layer 5");
+    EXPECT_EQ(held->json().at("reason"),
+              "a step is held, waiting for spark-3 for 3.2 s at layer 5; waiting for spark-3 (is "
+              "gone)");
 }
 
 TEST_F(Routes, health_sees_work_without_progress) {

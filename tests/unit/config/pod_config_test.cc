@@ -228,6 +228,19 @@ TEST(PodConfig, times_of_the_exchange_have_a_least_value_and_no_zero) {
     }
 }
 
+TEST(PodConfig, a_hold_ends_before_a_gpu_takes_the_station_for_dead) {
+    EXPECT_THAT(refusal("[exchange]\nhold_timeout = '21 min'\n" + std::string(kMinimal)),
+                HasSubstr("[exchange] hold_timeout: \"21 min\" is above the most allowed, 20 min"));
+    EXPECT_THAT(refusal("[exchange]\nhold_timeout = '9 ms'\n" + std::string(kMinimal)),
+                HasSubstr("is below the least allowed, 10 ms (\"0 s\" is allowed, too)"));
+    const auto never = parse("[exchange]\nhold_timeout = '0 s'\n" + std::string(kMinimal));
+    ASSERT_TRUE(never.is_ok()) << never.status().message();
+    EXPECT_EQ(never->exchange.hold_timeout.count(), 0);
+    const auto usual = parse(kMinimal);
+    ASSERT_TRUE(usual.is_ok()) << usual.status().message();
+    EXPECT_EQ(usual->exchange.hold_timeout, std::chrono::minutes(2));
+}
+
 TEST(PodConfig, zero_means_never_or_the_models_own_where_that_has_a_meaning) {
     const auto config = parse(
         "[station]\nmax_model_len = 0\nkv_tokens = 0\nsse_keepalive = '0 s'\ndrain_timeout = '0 "

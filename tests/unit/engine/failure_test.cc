@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <thread>
 
 #include "tests/support/fake_clock.h"
 #include "tests/support/gate.h"
@@ -151,6 +152,35 @@ TEST(EngineFailure, closing_the_door_fails_who_waits_and_lets_run_who_runs) {
     EXPECT_EQ(waiting->status().code(), Code::kUnavailable);
     EXPECT_EQ(waiting->status().message(), "expert server spark-1 is lost");
     EXPECT_EQ(late->reason(), FinishReason::kStop);
+}
+
+TEST(EngineFailure, an_open_door_may_have_a_reason_that_is_only_shown) {
+    ScriptedEngine scripted;
+    scripted.experts.held = "waiting for spark-1 for 3.2 s at layer 5";
+    scripted.model.script_any({11}, kStopId);
+    scripted.engine->set_accepting(true, "waiting for spark-1 (is gone)");
+    const auto sink = submit(scripted, {1});
+    ASSERT_TRUE(sink->wait_finished());
+    EXPECT_EQ(sink->reason(), FinishReason::kStop);
+    EXPECT_TRUE(scripted.engine->state().accepts);
+    EXPECT_EQ(scripted.engine->state().reason, "waiting for spark-1 (is gone)");
+    EXPECT_EQ(scripted.engine->state().holding, "waiting for spark-1 for 3.2 s at layer 5");
+    scripted.engine->set_accepting(true, "");
+    EXPECT_EQ(scripted.engine->state().reason, "");
+}
+
+TEST(EngineFailure, the_state_counts_the_tokens_of_finished_steps) {
+    ScriptedEngine scripted;
+    scripted.model.script_any({11, 12}, kStopId);
+    EXPECT_EQ(scripted.engine->state().num_generated_tokens, 0);
+    ASSERT_TRUE(submit(scripted, {1})->wait_finished());
+    ASSERT_TRUE(submit(scripted, {2})->wait_finished());
+    // The step thread counts a step behind its last token.
+    const TimePoint end = scripted.steady_clock.now() + std::chrono::seconds(10);
+    while (scripted.engine->state().num_generated_tokens < 6 && scripted.steady_clock.now() < end) {
+        std::this_thread::yield();
+    }
+    EXPECT_EQ(scripted.engine->state().num_generated_tokens, 6);
 }
 
 TEST(EngineFailure, fail_all_ends_everything_with_its_status) {

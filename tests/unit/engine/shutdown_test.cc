@@ -1,7 +1,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <future>
 #include <thread>
+#include <utility>
 
 #include "tests/support/fake_clock.h"
 #include "tests/support/gate.h"
@@ -34,6 +36,25 @@ TEST(EngineShutdown, drain_finishes_what_runs_and_waits) {
     EXPECT_EQ(running->num_finished(), 1);
     EXPECT_EQ(running->reason(), FinishReason::kStop);
     EXPECT_EQ(waiting->reason(), FinishReason::kStop);
+}
+
+TEST(EngineShutdown, drain_ends_a_step_that_is_held_at_its_limit) {
+    ScriptedEngine scripted(ScriptedEngineOptions::endless(1));
+    std::promise<Status> told;
+    scripted.experts.when_stopped = [&, is_first = true](const Status& why) mutable {
+        if (std::exchange(is_first, false)) told.set_value(why);
+    };
+    auto stopped = told.get_future().share();
+    std::promise<void> begun;
+    scripted.model.set_hook([&, stopped](const ModelStep&) {
+        begun.set_value();  // A second step would throw.
+        return stopped.get();
+    });
+    const auto held = submit(scripted);
+    begun.get_future().wait();
+    EXPECT_EQ(scripted.engine->drain(Nanoseconds(0)), 0) << "it failed with its step";
+    EXPECT_EQ(held->status().code(), Code::kUnavailable);
+    EXPECT_THAT(held->status().message(), HasSubstr("the station shut down"));
 }
 
 TEST(EngineShutdown, drain_lets_nobody_in_even_when_told_to_accept) {
