@@ -89,6 +89,10 @@ Status FileReader::read_once(int64_t offset, std::span<std::byte> out) const {
     return status;
 }
 
+void FileReader::drop_cached() const {
+    (void)::posix_fadvise(fd_, 0, 0, POSIX_FADV_DONTNEED);
+}
+
 Result<std::string> read_text_file(const std::filesystem::path& path, int64_t limit_bytes) {
     K3POD_ASSIGN(const FileReader file, FileReader::open(path));
     if (file.size_bytes() > limit_bytes) {

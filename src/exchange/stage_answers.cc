@@ -16,6 +16,8 @@ void Sender::on_message(std::span<const std::byte> header, std::span<const std::
         stream->heard = clock_.now();
         switch (message->kind) {
             case wire::StageKind::kAsk:
+                // A damaged list would leave out a shard for ever.
+                if (message->chunk_hash != chunk_hash(payload)) return dropped_.add();
                 return on_ask(*stream, payload);
             case wire::StageKind::kAck:
                 return on_ack(*stream, *message);

@@ -12,12 +12,18 @@ StageReader::StageReader(const ShardSource& source, int64_t buffer_bytes, int32_
 }
 
 StageReader::~StageReader() {
+    stop();
+}
+
+void StageReader::stop() {
     {
         const std::lock_guard lock(mutex_);
         is_stopping_ = true;
     }
     changed_.notify_all();
-    for (std::thread& thread : threads_) thread.join();
+    for (std::thread& thread : threads_) {
+        if (thread.joinable()) thread.join();
+    }
 }
 
 void StageReader::want(StreamId stream, std::span<const WantedShard> shards) {

@@ -40,6 +40,9 @@ class StageReader {
     StageReader(const StageReader&) = delete;
     StageReader& operator=(const StageReader&) = delete;
 
+    // Ends the threads; nothing is read, and on_ready is not called, any more.
+    void stop();
+
     // All: any thread.
     void want(StreamId stream, std::span<const WantedShard> shards);
     void forget(StreamId stream);

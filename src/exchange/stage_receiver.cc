@@ -98,7 +98,8 @@ Status Receiver::finish_arrived(const Session& session) {
 Status Receiver::say_what_is_noted() {
     if (std::exchange(is_opened_, false)) {
         const std::vector<wire::StageAsk> asks = load_->missing();
-        K3POD_TRY(post({.kind = wire::StageKind::kAsk}, std::as_bytes(std::span(asks))));
+        const auto list = std::as_bytes(std::span(asks));
+        K3POD_TRY(post({.kind = wire::StageKind::kAsk, .chunk_hash = chunk_hash(list)}, list));
     }
     for (const wire::StageHeader& answer : std::exchange(answers_, {})) K3POD_TRY(post(answer, {}));
     return Status::ok();

@@ -54,6 +54,7 @@ Sender::~Sender() {
     is_stopping_ = true;
     if (transport_) transport_->wake();
     if (thread_.joinable()) thread_.join();
+    reader_.stop();  // its threads wake the transport
     while (!streams_.empty()) erase_locked(streams_.begin()->first);
     transport_.reset();  // its sends read from the slots
 }

@@ -96,8 +96,11 @@ Status load_shards(const Checkpoint& checkpoint, const ModelConfig& config, Rele
         total_bytes += expert_shard_bytes(config, release, shard.end - shard.begin);
     }
     ProgressMeter meter(progress, total_bytes);
+    int32_t file = -1;
     for (const size_t index : in_file_order(checkpoint, shards)) {
         const Shard& shard = shards[index];
+        const int32_t last_file = std::exchange(file, place_in_files(checkpoint, shard).first);
+        if (last_file >= 0 && last_file != file) checkpoint.drop_cached(last_file);
         const auto weights = load_expert_shard(checkpoint, config, release, shard.layer,
                                                shard.expert, shard.begin, shard.end);
         if (!weights.is_ok()) return weights.status().with_context(describe(shard));
@@ -105,6 +108,7 @@ Status load_shards(const Checkpoint& checkpoint, const ModelConfig& config, Rele
         if (!is_put.is_ok()) return is_put.with_context(describe(shard));
         meter.add(expert_shard_bytes(config, release, shard.end - shard.begin));
     }
+    if (file >= 0) checkpoint.drop_cached(file);
     return Status::ok();
 }
 

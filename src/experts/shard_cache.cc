@@ -14,9 +14,7 @@
 #include "k3pod/base/file.h"
 #include "k3pod/base/log.h"
 #include "k3pod/weights/packed_shard.h"
-
-#define XXH_INLINE_ALL
-#include <xxhash.h>
+#include "k3pod/wire/codec.h"
 
 namespace k3pod {
 namespace {
@@ -39,7 +37,7 @@ struct FileHead {
 static_assert(sizeof(FileHead) == 64);
 
 uint64_t check_of(const FileHead& head) {
-    return XXH3_64bits(&head, offsetof(FileHead, check));
+    return wire::hash64(std::as_bytes(std::span(&head, 1)).first(offsetof(FileHead, check)));
 }
 
 // A file that replaces `to` when it is complete, and is gone when it is not.

@@ -3,14 +3,10 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
 #include "experts/load_shards.h"
-#include "k3pod/base/check.h"
-
-#define XXH_INLINE_ALL
-#include <xxhash.h>
+#include "k3pod/wire/codec.h"
 
 namespace k3pod {
 namespace {
@@ -93,7 +89,7 @@ uint64_t shard_stamp(const Checkpoint& checkpoint, uint64_t model_fingerprint, c
                              shard.begin,
                              shard.end,
                              int64_t{kPackedMagic}};
-    return XXH3_64bits(parts, sizeof(parts));
+    return wire::hash64(std::as_bytes(std::span(parts)));
 }
 
 }  // namespace k3pod

@@ -192,4 +192,8 @@ Status Checkpoint::read(const TensorInfo& tensor, int64_t begin, std::span<std::
     return status ? status : status.with_context(fmt::format("tensor {}", tensor.name));
 }
 
+void Checkpoint::drop_cached(int32_t file) const {
+    impl_->files[static_cast<size_t>(file)].drop_cached();
+}
+
 }  // namespace k3pod

@@ -9,9 +9,7 @@
 #include <vector>
 
 #include "k3pod/base/check.h"
-
-#define XXH_INLINE_ALL
-#include <xxhash.h>
+#include "k3pod/wire/codec.h"
 
 namespace k3pod {
 namespace {
@@ -130,11 +128,11 @@ Result<HeldShard> open_packed_shard(std::span<const std::byte> bytes, int32_t la
 }
 
 uint64_t chunk_hash(std::span<const std::byte> chunk) {
-    return XXH3_64bits(chunk.data(), chunk.size());
+    return wire::hash64(chunk);
 }
 
 uint64_t shard_hash(std::span<const uint64_t> chunk_hashes) {
-    return XXH3_64bits(chunk_hashes.data(), chunk_hashes.size_bytes());
+    return wire::hash64(std::as_bytes(chunk_hashes));
 }
 
 uint64_t shard_hash(std::span<const std::byte> packed) {

@@ -9,20 +9,17 @@
 #include "wire/checksum_avx2.h"
 
 namespace k3pod::wire {
-namespace {
 
-uint64_t xxh3(const void* data, size_t num_bytes) {
+uint64_t hash64(std::span<const std::byte> bytes) {
 #ifdef K3POD_CHECKSUM_AVX2
     static const bool has_avx2 = __builtin_cpu_supports("avx2");
-    if (has_avx2) return xxh3_avx2(data, num_bytes);
+    if (has_avx2) return xxh3_avx2(bytes.data(), bytes.size());
 #endif
-    return XXH3_64bits(data, num_bytes);
+    return XXH3_64bits(bytes.data(), bytes.size());
 }
 
-}  // namespace
-
 uint32_t payload_checksum(std::span<const std::byte> payload) {
-    return static_cast<uint32_t>(xxh3(payload.data(), payload.size()));
+    return static_cast<uint32_t>(hash64(payload));
 }
 
 }  // namespace k3pod::wire

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "k3pod/wire/codec.h"
+#include "k3pod/wire/stage.h"
 
 namespace {
 
@@ -23,6 +24,16 @@ void try_message(std::span<const std::byte> header_bytes, std::span<const std::b
     (void)status_name(header->status);
 }
 
+// The same as a message of staging.
+void try_stage_message(std::span<const std::byte> header_bytes,
+                       std::span<const std::byte> payload) {
+    (void)decode_stage_header(header_bytes, payload).is_ok();
+    StageHeader sealed;
+    std::memcpy(&sealed, header_bytes.data(), kHeaderBytes);
+    seal_header(sealed);
+    (void)decode_stage_header(std::as_bytes(std::span(&sealed, 1)), payload).is_ok();
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -33,6 +44,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     }
     const auto payload = bytes.subspan(kHeaderBytes);
     try_message(bytes.first(kHeaderBytes), payload);
+    try_stage_message(bytes.first(kHeaderBytes), payload);
 
     FrameHeader sealed;
     std::memcpy(&sealed, data, kHeaderBytes);

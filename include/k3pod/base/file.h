@@ -31,6 +31,8 @@ class FileReader {
     // As read(), and does not leave these bytes in the page cache, which on a machine with unified
     // memory would take the place of what is loaded. For files that are read once, front to back.
     Status read_once(int64_t offset, std::span<std::byte> out) const;
+    // Drops what the page cache still has of the file, read ahead and not used.
+    void drop_cached() const;
 
   private:
     FileReader(std::filesystem::path path, int fd);

@@ -38,6 +38,8 @@ class Checkpoint {
     // Reads bytes [begin, begin + out.size()) of the tensor, and leaves nothing of them in the page
     // cache. Any thread. kDataLoss when the file is shorter than it was at open.
     Status read(const TensorInfo& tensor, int64_t begin, std::span<std::byte> out) const;
+    // Drops what the kernel has read ahead of a file. Any thread.
+    void drop_cached(int32_t file) const;
 
   private:
     struct Impl;

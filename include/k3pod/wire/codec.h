@@ -12,7 +12,9 @@ namespace k3pod::wire {
 // Fills magic, version and header_check (over the other fields as they are). Call last.
 void seal_header(FrameHeader& header);
 
-// Checksum of a payload as stored in payload_check.
+// XXH3-64.
+uint64_t hash64(std::span<const std::byte> bytes);
+// Checksum of a payload as stored in payload_check: the low half of it.
 uint32_t payload_checksum(std::span<const std::byte> payload);
 
 // Reads and checks the 64 bytes: length, magic, version, header_check, kind. On failure the message

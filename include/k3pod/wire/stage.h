@@ -39,7 +39,7 @@ struct StageHeader {
     uint64_t offset = 0;         // of a chunk in the shard
     uint64_t shard_bytes = 0;    // of the whole packed shard
     uint64_t shard_hash = 0;     // k3pod::shard_hash()
-    uint64_t chunk_hash = 0;     // k3pod::chunk_hash(); in `again`: the one found
+    uint64_t chunk_hash = 0;     // of the payload; in `again`: the one found
     uint32_t also_zero = 0;
     uint32_t header_check = 0;  // low 32 bits of XXH3-64 over bytes [0, 60)
 };

@@ -212,6 +212,13 @@ class CudaBuilder final : public TierBuilder {
           max_rows_(max_rows) {}
 
     Result<std::span<std::byte>> room(size_t shard, int64_t packed_bytes) override {
+        const Shard& placed = shards_[shard];
+        const int64_t most_bytes =
+            packed_shard_bytes(WeightFormat::kNvfp4, config_.latent, placed.end - placed.begin);
+        if (packed_bytes > most_bytes) {
+            return resource_exhausted(fmt::format("{} takes {} bytes, it has at most {}",
+                                                  describe(placed), packed_bytes, most_bytes));
+        }
         HostBuffer& buffer = waiting_[shard];
         if (buffer.size_bytes() != packed_bytes) buffer = HostBuffer(packed_bytes);
         return std::span(buffer.data(), static_cast<size_t>(packed_bytes));

@@ -45,6 +45,21 @@ TEST_F(FileTest, refuses_what_is_not_a_regular_file_by_its_kind_and_without_wait
               "data_loss: /dev/zero is a device, expected a regular file");
 }
 
+// A hole of five gibibytes, which takes no room on the disk.
+TEST_F(FileTest, reads_beyond_four_gibibytes) {
+    constexpr int64_t kOffset = (int64_t{5} << 30) + 12345;
+    const fs::path path = write("sparse", "head");
+    fs::resize_file(path, static_cast<uintmax_t>(kOffset));
+    std::ofstream(path, std::ios::binary | std::ios::app) << "tail";
+    const auto file = FileReader::open(path).value();
+    EXPECT_EQ(file.size_bytes(), kOffset + 4);
+    std::string text(4, '\0');
+    ASSERT_TRUE(file.read_once(kOffset, std::as_writable_bytes(std::span(text))).is_ok());
+    EXPECT_EQ(text, "tail");
+    ASSERT_TRUE(file.read_once(kOffset - 2, std::as_writable_bytes(std::span(text))).is_ok());
+    EXPECT_EQ(text, std::string("\0\0ta", 4));
+}
+
 TEST_F(FileTest, names_a_missing_file_with_the_reason) {
     EXPECT_EQ(read_text_file("/nowhere/file").status().to_string(),
               "not_found: cannot read /nowhere/file: No such file or directory");

@@ -73,8 +73,7 @@ TEST_F(ExpertStoreTest, keeps_slices_of_one_expert_in_order) {
     const auto whole = tiny.load(std::vector<Shard>{{2, 5, 0, 128}}).value();
     const MatrixView last = found[2].w1;
     const auto row_bytes = static_cast<size_t>(matrix_data_bytes(last.format, 1, last.cols));
-    EXPECT_EQ(std::memcmp(last.data, whole->find(2, 5)[0].w1.data + 96 * row_bytes,
-                          32 * row_bytes),
+    EXPECT_EQ(std::memcmp(last.data, whole->find(2, 5)[0].w1.data + 96 * row_bytes, 32 * row_bytes),
               0);
 }
 
@@ -112,6 +111,45 @@ TEST_F(ExpertStoreTest, refuses_columns_that_cut_a_scale_block_or_leave_the_widt
 
 TEST_F(ExpertStoreTest, refuses_columns_held_twice) {
     EXPECT_THAT(refusal({{1, 3, 64, 128}, {1, 3, 0, 96}}), HasSubstr("overlaps columns [0, 96)"));
+}
+
+// Heads alone are written, so that most of the store is never touched.
+TEST(ExpertStoreBuilderTest, places_shards_beyond_four_gibibytes) {
+    ModelConfig config;
+    config.num_layers = 1;
+    config.num_experts = 40;
+    config.moe_intermediate = 8 * 3072;
+    config.latent = 3584;
+    std::vector<Shard> shards;
+    for (int32_t expert = 0; expert < config.num_experts; ++expert) {
+        shards.push_back({0, expert, 0, config.moe_intermediate});
+    }
+    const auto builder = ExpertStoreBuilder::create(config, Release::kMxfp4, shards).value();
+    constexpr int64_t kShardBytes = 140378176;  // 64 + 3 x 24576 x 3584 x 17 / 32
+    const std::byte* first = nullptr;
+    for (size_t shard = 0; shard < shards.size(); ++shard) {
+        const auto room = builder->room(shard, kShardBytes).value();
+        if (shard == 0) first = room.data();
+        const PackedHead head{
+            .width = config.moe_intermediate, .latent = config.latent, .size_bytes = kShardBytes};
+        std::memcpy(room.data(), &head, sizeof(head));
+        ASSERT_TRUE(builder->finish(shard).is_ok());
+    }
+    const auto store = builder->build().value();
+    EXPECT_EQ(store->size_bytes(), 40 * (kShardBytes - 64));
+    EXPECT_EQ(store->find(0, 39)[0].w1.data - first, 39 * kShardBytes + 64);
+}
+
+TEST(ExpertStoreBuilderTest, refuses_a_shard_that_its_release_has_no_room_for) {
+    ModelConfig config;
+    config.num_layers = config.num_experts = 1;
+    config.moe_intermediate = config.latent = 128;
+    const std::vector<Shard> shards{{0, 0, 0, 128}};
+    const auto builder = ExpertStoreBuilder::create(config, Release::kMxfp4, shards).value();
+    const int64_t most = packed_shard_bytes(WeightFormat::kNvfp4, 128, 128);
+    const auto room = builder->room(0, most);
+    ASSERT_FALSE(room.is_ok());
+    EXPECT_THAT(room.status().message(), HasSubstr("not of the release"));
 }
 
 }  // namespace
