@@ -16,27 +16,66 @@ __device__ void weigh_splits(const Partials& partials, int num_splits, int64_t f
                              float (*weights)[kMergeHeads]) {
     const int head = warp_idx();
     if (head < kMergeHeads) {
-        const SplitStats* stats = partials.stats + first_query + head;
+        constexpr int kOfLane = kMaxMlaSplits / kWarpSize;
+        SplitStats stats[kOfLane];
         float largest = -INFINITY;
-        for (int s = lane_idx(); s < num_splits; s += kWarpSize) {
-            largest = fmaxf(largest, stats[s * partials.queries].largest);
+#pragma unroll
+        for (int i = 0; i < kOfLane; ++i) {
+            const int s = lane_idx() + i * kWarpSize;
+            stats[i] = s < num_splits ? partials.stats[s * partials.queries + first_query + head]
+                                      : SplitStats{-INFINITY, 0};
+            largest = fmaxf(largest, stats[i].largest);
         }
         largest = max_lanes(largest);
         float sum = 0;
-        for (int s = lane_idx(); s < num_splits; s += kWarpSize) {
-            const SplitStats of_split = stats[s * partials.queries];
-            const float weight = of_split.sum > 0 ? exp2f(of_split.largest - largest) : 0.0f;
-            weights[s][head] = weight;
-            sum = fmaf(weight, of_split.sum, sum);
+#pragma unroll
+        for (int i = 0; i < kOfLane; ++i) {
+            stats[i].largest = stats[i].sum > 0 ? exp2f(stats[i].largest - largest) : 0.0f;
+            sum = fmaf(stats[i].largest, stats[i].sum, sum);
         }
         const float scale = 1.0f / sum_lanes(sum);
-        for (int s = lane_idx(); s < num_splits; s += kWarpSize) weights[s][head] *= scale;
+#pragma unroll
+        for (int i = 0; i < kOfLane; ++i) {
+            const int s = lane_idx() + i * kWarpSize;
+            if (s < num_splits) weights[s][head] = stats[i].largest * scale;
+        }
     }
     __syncthreads();
 }
 
+// Sum of a thread's quad over splits [begin, end), each times the weights of the quad's two heads.
+// Several are read before the first is waited for.
+__device__ Floats<4> add_splits(const float* quads, int64_t split_stride, int begin, int end,
+                                const float (*weights)[kMergeHeads], int t) {
+    constexpr int kAhead = 11;
+    Floats<4> sum = {};
+    for (int first = begin; first < end; first += kAhead) {
+        Floats<4> ahead[kAhead];
+#pragma unroll
+        for (int i = 0; i < kAhead; ++i) {
+            ahead[i] = load<4>(quads + min(first + i, end - 1) * split_stride);
+        }
+#pragma unroll
+        for (int i = 0; i < kAhead; ++i) {
+            const float* pair = weights[min(first + i, end - 1)] + 2 * t;
+            const float even = first + i < end ? pair[0] : 0.0f;
+            const float odd = first + i < end ? pair[1] : 0.0f;
+            // A split without positions has written nothing.
+            const bool counts = even != 0.0f || odd != 0.0f;
+            Floats<4> v;
+#pragma unroll
+            for (int j = 0; j < 4; ++j) v.at[j] = counts ? ahead[i].at[j] : 0.0f;
+            sum.at[0] = fmaf(even, v.at[0], sum.at[0]);
+            sum.at[1] = fmaf(odd, v.at[1], sum.at[1]);
+            sum.at[2] = fmaf(even, v.at[2], sum.at[2]);
+            sum.at[3] = fmaf(odd, v.at[3], sum.at[3]);
+        }
+    }
+    return sum;
+}
+
 // A block: one quad of every thread of a group, that is 8 heads and 64 channels.
-__global__ void __launch_bounds__(kMergeThreads)
+__global__ void __launch_bounds__(kMergeThreads, 1)
     wide_merge_kernel(MlaAttendArgs args, Partials partials) {
     __shared__ float weights[kMaxMlaSplits][kMergeHeads];
     __shared__ Floats<4> sums[kMergeParts][kGroupThreads];
@@ -56,20 +95,10 @@ __global__ void __launch_bounds__(kMergeThreads)
     const int per_part = (args.num_splits + kMergeParts - 1) / kMergeParts;
     const int end = min((part + 1) * per_part, args.num_splits);
     const int t = thread % 4;
-    Floats<4> sum = {};
-#pragma unroll 12
-    for (int s = part * per_part; s < end; ++s) {
-        const float even = weights[s][2 * t], odd = weights[s][2 * t + 1];
-        auto v = load<4>(partial_of(partials, s, token_query, group) +
-                         (quad * kGroupThreads + thread) * 4);
-        // A split without positions has written nothing; asking before the load would put the loads
-        // one after the other.
-        if (even == 0.0f && odd == 0.0f) v = {};
-        sum.at[0] = fmaf(even, v.at[0], sum.at[0]);
-        sum.at[1] = fmaf(odd, v.at[1], sum.at[1]);
-        sum.at[2] = fmaf(even, v.at[2], sum.at[2]);
-        sum.at[3] = fmaf(odd, v.at[3], sum.at[3]);
-    }
+    const float* quads =
+        partial_of(partials, 0, token_query, group) + (quad * kGroupThreads + thread) * 4;
+    const Floats<4> sum =
+        add_splits(quads, partials.queries * kRank, part * per_part, end, weights, t);
     sums[part][thread] = sum;
     __syncthreads();
     const int i = part;  // of the quad's floats
