@@ -11,7 +11,7 @@ set(K3POD_LAYERS
     base:0
     device:1 metrics:1 config:1 wire:1
     kernels:2 transport:2 control:2 tokenizer:2 weights:2 state:2 placement:2
-    ops:3
+    ops:3 fabric:3
     model:4 sample:4 schedule:4
     engine:5 experts:5
     api:6 exchange:6

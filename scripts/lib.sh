@@ -7,7 +7,7 @@ die() { say "$*"; exit 1; }
 
 # What the build needs, by the names that Debian 12 and Ubuntu 24.04 share.
 build_packages=(git g++ cmake ninja-build pkg-config
-  libucx-dev libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libssl-dev zlib1g-dev
+  libucx-dev libibverbs-dev libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libssl-dev zlib1g-dev
   prometheus-cpp-dev nlohmann-json3-dev libspdlog-dev libfmt-dev libtomlplusplus-dev libsimdjson-dev
   libcli11-dev libpcre2-dev libxxhash-dev libhwy-dev libboost-dev)
 # What tests and benchmarks need on top.

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <functional>
 
+#include "fabric_commands.h"
 #include "k3pod/base/text.h"
 
 namespace k3pod {
@@ -43,6 +44,8 @@ struct Arguments {
     PlanOptions plan;
     StatusOptions status;
     PredictOptions predict;
+    CheckOptions check;
+    FabricOptions fabric;
 };
 
 void add_pod_options(CLI::App& command, Arguments& arguments) {
@@ -239,6 +242,36 @@ CLI::App* add_plan(CLI::App& app, Arguments& arguments) {
     return command;
 }
 
+CLI::App* add_check(CLI::App& app, Arguments& arguments) {
+    CLI::App* command = app.add_subcommand(
+        "check", "Look at the machines of a pod, or at a checkpoint, before anything is served");
+    CheckOptions& options = arguments.check;
+    CLI::Option* pod =
+        command->add_option("--pod", arguments.pod, "The pod file")->type_name("FILE");
+    command
+        ->add_option("--node", options.node,
+                     "Only this machine, as this node: 'station' or the name of an [[expert]]. "
+                     "Default: this machine as the station, and every running expert server")
+        ->type_name("NAME")
+        ->needs(pod);
+    command
+        ->add_option("--model", options.model, "Check this checkpoint folder, as a node loads it")
+        ->type_name("DIR")
+        ->excludes(pod);
+    command->add_flag("--json", options.json, "Print JSON instead of a table");
+    command->footer(
+        "One line a check: ok, warning or failure, what was found, what is expected and the "
+        "command "
+        "that\n"
+        "mends it. What the pod file does not need is no failure. Exit 0: no failure; 1: a "
+        "failure. "
+        "A GPU\n"
+        "of the pod file is made to work for a second, to see its clock (docs/fabric.md).\n\n"
+        "Example: k3pod check --pod configs/tiny.toml --node station\n"
+        "         k3pod check --model models/k3-tiny");
+    return command;
+}
+
 CLI::App* add_status(CLI::App& app, Arguments& arguments) {
     CLI::App* command = app.add_subcommand(
         "status", "Read back the placement of a running pod from station and expert servers");
@@ -287,6 +320,8 @@ int run_command(int argc, char** argv) {
     const CLI::App* predict = add_predict(app, arguments);
     const CLI::App* plan = add_plan(app, arguments);
     const CLI::App* status = add_status(app, arguments);
+    const CLI::App* check = add_check(app, arguments);
+    const FabricCommand fabric(app, arguments.pod, arguments.fabric);
     const CLI::App* version =
         app.add_subcommand("version", "Print version, build id and protocol versions");
     try {
@@ -319,6 +354,15 @@ int run_command(int argc, char** argv) {
     if (*status) {
         return with_pod(arguments.pod, arguments.print_config,
                         [&](const PodConfig& pod) { return run_status(pod, arguments.status); });
+    }
+    if (*check && !arguments.check.model.empty()) return report(run_check_model(arguments.check));
+    if (*check) {
+        return with_pod(arguments.pod, false,
+                        [&](const PodConfig& pod) { return run_check(pod, arguments.check); });
+    }
+    if (fabric.is_called()) {
+        return with_pod(arguments.pod, false,
+                        [&](const PodConfig& pod) { return fabric.run(pod); });
     }
     if (*inspect) return report(run_inspect(arguments.inspect));
     if (*version) std::fputs(version_text().c_str(), stdout);

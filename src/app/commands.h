@@ -77,6 +77,15 @@ struct PredictOptions {
 // Prints what the pod would do with the placement.
 Status run_predict(const PodConfig& config, const PredictOptions& options);
 
+struct CheckOptions {
+    std::string node;   // this machine as that node only; empty: as the station, and every server
+    std::string model;  // a checkpoint folder instead of machines
+    bool json = false;
+};
+// Looks at machines, or at a checkpoint, and prints one line a check; fails where one failed.
+Status run_check(const PodConfig& config, const CheckOptions& options);
+Status run_check_model(const CheckOptions& options);
+
 // "0.1.0+<commit>.Release"
 const std::string& build_id();
 // What `k3pod version` prints.

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "check_node.h"
 #include "commands.h"
 #include "k3pod/api/http_server.h"
 #include "k3pod/api/openai_api.h"
@@ -93,6 +94,10 @@ class ShardLoader final : public ControlHandler {
         status.num_frames = exchange_.num_frames();
         const std::lock_guard lock(mutex_);
         status.load_bytes_per_s = rate_.bytes_per_s();
+    }
+
+    std::vector<CheckLine> on_check() override {
+        return check_this_machine(pod_, node_.name, residence_.bytes(), GpuLoad::kNone);
     }
 
     std::string phase() const {

@@ -12,19 +12,22 @@
 namespace k3pod {
 namespace {
 
+namespace fs = std::filesystem;
 using std::chrono::milliseconds;
 using Type = KeyValue::Type;
 
-// ["a.json", "b.json"]
+// ["a", "b"]; `what` is what each names, in messages.
 template <class Section, class Field>
-Key<Section> files_key(std::string name, Field field) {
+Key<Section> names_key(std::string name, Field field, const char* what) {
     return {std::move(name), false,
-            [field](const KeyValue& v, Section& s) -> Status {
-                if (v.type != Type::kArray) return wrong_type(v, "a list of file names");
+            [field, what](const KeyValue& v, Section& s) -> Status {
+                if (v.type != Type::kArray) {
+                    return wrong_type(v, fmt::format("a list of {}s", what).c_str());
+                }
                 field(s).clear();
                 for (const KeyValue& item : v.members) {
                     if (item.type != Type::kString || item.text.empty()) {
-                        return wrong_type(item, "a file name");
+                        return wrong_type(item, fmt::format("a {}", what).c_str());
                     }
                     K3POD_TRY(check_text(item.text));
                     field(s).emplace_back(item.text);
@@ -33,8 +36,8 @@ Key<Section> files_key(std::string name, Field field) {
             },
             [field](const Section& s) {
                 std::string list;
-                for (const auto& file : field(const_cast<Section&>(s))) {
-                    list += (list.empty() ? "" : ", ") + quoted(file.string());
+                for (const auto& item : field(const_cast<Section&>(s))) {
+                    list += (list.empty() ? "" : ", ") + quoted(fs::path(item).string());
                 }
                 return list.empty() ? list : "[" + list + "]";
             }};
@@ -154,6 +157,7 @@ const Choices<Backend> kBackends{{"cpu", Backend::kCpu}, {"cuda", Backend::kCuda
 constexpr int64_t kInt32Max = std::numeric_limits<int32_t>::max();
 constexpr int64_t kLeastModelLen = 2;   // a token of prompt and one of output
 constexpr int64_t kLeastKvTokens = 64;  // a page
+constexpr int64_t kMaxClockMhz = 10'000;
 
 // `keys` and those of a memory, which Section is.
 template <class Section>
@@ -206,6 +210,7 @@ const std::vector<Key<PodConfig>>& station_keys() {
         address_key<PodConfig>("listen", K3POD_FIELD(PodConfig, station.listen)),
         choice_key<PodConfig>("backend", K3POD_FIELD(PodConfig, station.backend), kBackends),
         text_key<PodConfig>("device", K3POD_FIELD(PodConfig, station_device)),
+        names_key<PodConfig>("rails", K3POD_FIELD(PodConfig, station_rails), "NIC function"),
         text_key<PodConfig>("served_model_name", K3POD_FIELD(PodConfig, station.served_model_name)),
         optional_bytes_key<PodConfig>("expert_budget",
                                       K3POD_FIELD(PodConfig, station.expert_budget_bytes)),
@@ -228,6 +233,8 @@ const std::vector<Key<PodConfig>>& station_keys() {
         bytes_key<PodConfig>("max_body", K3POD_FIELD(PodConfig, station.max_body_bytes)),
         duration_key<PodConfig>("sse_keepalive", K3POD_FIELD(PodConfig, station.sse_keepalive),
                                 milliseconds(50), Zero::kIsSpecial),
+        integer_key<PodConfig>("gpu_clock_mhz", K3POD_FIELD(PodConfig, station.gpu_clock_mhz), 0,
+                               kMaxClockMhz),
     };
     return kKeys;
 }
@@ -243,7 +250,7 @@ const std::vector<Key<PodConfig>>& placement_keys() {
             Choices<PackChoice>{{"nvfp4", PackChoice::kNvfp4}, {"mxfp4", PackChoice::kMxfp4}}),
         integer_key<PodConfig>("batch_tokens", K3POD_FIELD(PodConfig, placement.batch_tokens), 1,
                                65535),
-        files_key<PodConfig>("traces", K3POD_FIELD(PodConfig, placement.traces)),
+        names_key<PodConfig>("traces", K3POD_FIELD(PodConfig, placement.traces), "file name"),
         text_key<PodConfig>("file", K3POD_FIELD(PodConfig, placement.file)),
     };
     return kKeys;
@@ -293,8 +300,11 @@ const std::vector<Key<ExpertConfig>>& expert_keys() {
         address_key<ExpertConfig>("control", K3POD_FIELD(ExpertConfig, control), true),
         address_key<ExpertConfig>("http", K3POD_FIELD(ExpertConfig, http)),
         text_key<ExpertConfig>("device", K3POD_FIELD(ExpertConfig, device)),
+        names_key<ExpertConfig>("rails", K3POD_FIELD(ExpertConfig, rails), "NIC function"),
         choice_key<ExpertConfig>("backend", K3POD_FIELD(ExpertConfig, backend), kBackends),
         text_key<ExpertConfig>("shard_cache", K3POD_FIELD(ExpertConfig, shard_cache)),
+        integer_key<ExpertConfig>("gpu_clock_mhz", K3POD_FIELD(ExpertConfig, gpu_clock_mhz), 0,
+                                  kMaxClockMhz),
     };
     static const std::vector<Key<ExpertConfig>> kAll = with_memory_keys(kKeys);
     return kAll;

@@ -5,9 +5,12 @@
 #include <algorithm>
 #include <cstddef>
 #include <limits>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "k3pod/base/text.h"
 
 namespace k3pod::control {
 namespace {
@@ -79,6 +82,25 @@ Status check_shard(const v1::Shard& shard) {
         "assignment: shard of layer {}, expert {} is [{}, {}), expected begin below end, and layer "
         "and expert up to {}",
         shard.layer(), shard.expert(), shard.begin(), shard.end(), kMaxIndex));
+}
+
+v1::Verdict to_proto(Verdict verdict) {
+    switch (verdict) {
+        case Verdict::kOk:
+            return v1::VERDICT_OK;
+        case Verdict::kWarning:
+            return v1::VERDICT_WARNING;
+        case Verdict::kFailure:
+            return v1::VERDICT_FAILURE;
+    }
+    return v1::VERDICT_UNSPECIFIED;
+}
+
+std::optional<Verdict> from_proto(v1::Verdict verdict) {
+    if (verdict == v1::VERDICT_OK) return Verdict::kOk;
+    if (verdict == v1::VERDICT_WARNING) return Verdict::kWarning;
+    if (verdict == v1::VERDICT_FAILURE) return Verdict::kFailure;
+    return std::nullopt;
 }
 
 Code code_from_number(uint32_t number) {
@@ -208,6 +230,42 @@ NodeStatus from_proto(const v1::StatusReply& reply) {
             .loaded_bytes = reply.loaded_bytes(),
             .total_bytes = reply.total_bytes(),
             .load_bytes_per_s = reply.load_bytes_per_s()};
+}
+
+v1::CheckReply to_proto(const NodeCheck& check) {
+    v1::CheckReply out;
+    *out.mutable_identity() = to_proto(check.identity);
+    out.set_unix_time_ns(check.unix_time_ns);
+    for (const CheckLine& line : check.lines) {
+        v1::CheckLine& added = *out.add_lines();
+        added.set_verdict(to_proto(line.verdict));
+        // What drivers and files say need not be the UTF-8 that protobuf insists on.
+        added.set_check(escape_controls(line.check));
+        added.set_found(escape_controls(line.found));
+        added.set_expected(escape_controls(line.expected));
+        added.set_remedy(escape_controls(line.remedy));
+    }
+    return out;
+}
+
+Result<NodeCheck> from_proto(const v1::CheckReply& reply) {
+    NodeCheck check{.identity = from_proto(reply.identity()),
+                    .unix_time_ns = reply.unix_time_ns(),
+                    .lines = {}};
+    for (const v1::CheckLine& line : reply.lines()) {
+        const auto verdict = from_proto(line.verdict());
+        if (!verdict) {
+            return data_loss(fmt::format("check '{}' of {} has the verdict {}, expected 1 to 3",
+                                         line.check(), check.identity.node,
+                                         static_cast<int>(line.verdict())));
+        }
+        check.lines.push_back({.check = line.check(),
+                               .verdict = *verdict,
+                               .found = line.found(),
+                               .expected = line.expected(),
+                               .remedy = line.remedy()});
+    }
+    return check;
 }
 
 v1::HelloReply to_proto(const NodeIdentity& server, const Status& refusal) {

@@ -12,6 +12,7 @@ v1::Identity to_proto(const NodeIdentity& identity);
 v1::Assignment to_proto(const Assignment& assignment);
 v1::Report to_proto(const ServerReport& report);
 v1::StatusReply to_proto(const NodeStatus& status);
+v1::CheckReply to_proto(const NodeCheck& check);
 // `refusal` may be ok.
 v1::HelloReply to_proto(const NodeIdentity& server, const Status& refusal);
 
@@ -20,6 +21,8 @@ NodeIdentity from_proto(const v1::Identity& identity);
 Result<Assignment> from_proto(const v1::Assignment& assignment);
 ServerReport from_proto(const v1::Report& report);
 NodeStatus from_proto(const v1::StatusReply& reply);
+// kDataLoss when a line has no verdict.
+Result<NodeCheck> from_proto(const v1::CheckReply& reply);
 // The refusal in a reply; ok when the station is welcome.
 Status refusal_of(const v1::HelloReply& reply);
 

@@ -48,6 +48,8 @@ class Server final : public ControlServer, private v1::Control::Service {
     grpc::Status Session(grpc::ServerContext* context, StationStream::Stream* stream) override;
     grpc::Status GetStatus(grpc::ServerContext* context, const v1::StatusRequest* request,
                            v1::StatusReply* reply) override;
+    grpc::Status Check(grpc::ServerContext* context, const v1::CheckRequest* request,
+                       v1::CheckReply* reply) override;
 
     Status admit(const v1::Hello& hello, StationStream& stream);
     Status take_place(const NodeIdentity& station, StationStream& stream);
@@ -198,6 +200,14 @@ grpc::Status Server::GetStatus(grpc::ServerContext*, const v1::StatusRequest*,
     NodeStatus now = status();
     handler_.on_status(now);
     *reply = to_proto(now);
+    return grpc::Status::OK;
+}
+
+grpc::Status Server::Check(grpc::ServerContext*, const v1::CheckRequest*, v1::CheckReply* reply) {
+    NodeCheck check{.identity = self_, .lines = handler_.on_check()};
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    check.unix_time_ns = std::chrono::nanoseconds(now).count();
+    *reply = to_proto(check);
     return grpc::Status::OK;
 }
 

@@ -43,6 +43,10 @@ class RecordingHandler final : public ControlHandler {
         status.num_frames = 42;
         status.shard_bytes = 1234;
     }
+    std::vector<CheckLine> on_check() override {
+        return {{"swap", Verdict::kWarning, "1 GiB \xff", "none", "swapoff -a"},
+                {"memory", Verdict::kOk, "8 GiB", "4 GiB", ""}};
+    }
 
     void set_welcome(const Status& welcome) {
         const std::lock_guard lock(mutex_);

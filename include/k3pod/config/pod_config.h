@@ -52,6 +52,7 @@ struct StationConfig {
     int32_t default_max_tokens = 0;   // when a request names none; 0: what the context leaves
     Nanoseconds drain_timeout{std::chrono::seconds(30)};
     int64_t max_body_bytes = 64 << 20;
+    int32_t gpu_clock_mhz = 0;  // the cap that `k3pod check` expects; 0: none
     Nanoseconds sse_keepalive{
         std::chrono::seconds(10)};  // comment lines on a silent stream; 0: off
     bool operator==(const StationConfig&) const = default;
@@ -95,12 +96,14 @@ struct StagingConfig {
 };
 
 struct ExpertConfig : MemoryConfig {
-    std::string name;     // node name, unique
-    std::string control;  // host:port for gRPC
-    std::string http;     // host:port for /metrics and /health; empty: none
-    std::string device;   // NIC function for the data plane; empty: any
+    std::string name;                // node name, unique
+    std::string control;             // host:port for gRPC
+    std::string http;                // host:port for /metrics and /health; empty: none
+    std::string device;              // NIC function for the data plane; empty: any
+    std::vector<std::string> rails;  // all NIC functions, for `k3pod fabric link`; empty: device
     Backend backend = Backend::kCpu;
     std::filesystem::path shard_cache;  // folder for staged shards; empty: none are kept
+    int32_t gpu_clock_mhz = 0;          // the cap that `k3pod check` expects; 0: none
     bool operator==(const ExpertConfig&) const = default;
 };
 
@@ -109,7 +112,8 @@ struct PodConfig {
     std::string name;
     std::filesystem::path model;  // checkpoint folder; relative paths are relative to the pod file
     StationConfig station;
-    std::string station_device;  // NIC function for the data plane; empty: any
+    std::string station_device;              // NIC function for the data plane; empty: any
+    std::vector<std::string> station_rails;  // as ExpertConfig::rails
     PlacementConfig placement;
     ExchangeConfig exchange;
     StagingConfig staging;

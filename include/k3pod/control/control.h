@@ -64,7 +64,7 @@ struct ServerReport {
     int64_t loaded_bytes = 0, total_bytes = 0;
     // With kReady. With kLoading: where this node listens for staged shards; empty: it does not.
     std::vector<std::byte> data_address{};
-    std::string message{};                  // with kFailed: one sentence
+    std::string message{};  // with kFailed: one sentence
 };
 
 // What a server does now, for anyone who asks: the applied placement can be read back.
@@ -79,6 +79,24 @@ struct NodeStatus {
     std::string message;                        // with kFailed
     int64_t loaded_bytes = 0, total_bytes = 0;  // of the last load
     double load_bytes_per_s = 0;                // its mean rate, from on_status; 0: not known
+};
+
+// How much what was found about a machine matters. Ordered: worse is greater.
+enum class Verdict : uint8_t { kOk, kWarning, kFailure };
+
+// One line of what a node finds when it looks at its machine (`k3pod check`), for a person.
+struct CheckLine {
+    std::string check;  // "rdma mtu mlx5_0:1"
+    Verdict verdict = Verdict::kOk;
+    std::string found, expected;
+    std::string remedy;  // the command, or the one thing, that mends it; empty when ok
+    bool operator==(const CheckLine&) const = default;
+};
+
+struct NodeCheck {
+    NodeIdentity identity;
+    int64_t unix_time_ns = 0;  // the node's clock when it answered
+    std::vector<CheckLine> lines;
 };
 
 // ---- expert server side ----
@@ -103,6 +121,8 @@ class ControlHandler {
     virtual void on_session_end(uint64_t session) = 0;
     // Adds what only the handler knows: shard_bytes, num_frames, the shards in memory. Any thread.
     virtual void on_status(NodeStatus& status) { static_cast<void>(status); }
+    // Looks at the machine; may take seconds. Any thread.
+    virtual std::vector<CheckLine> on_check() { return {}; }
 };
 
 // One session at a time. A second station is refused by name while the stream of the first is open,
@@ -157,5 +177,7 @@ class ControlLink {
 // Asks the server at host:port for its status. Blocks up to `timeout`; kUnavailable and
 // kDeadlineExceeded name the address.
 Result<NodeStatus> read_node_status(const std::string& address, Nanoseconds timeout);
+// Asks it to look at its machine, likewise. An answer of another form is kDataLoss.
+Result<NodeCheck> read_node_check(const std::string& address, Nanoseconds timeout);
 
 }  // namespace k3pod

@@ -155,5 +155,15 @@ TEST_F(ControlSession, can_be_read_back_by_status) {
     EXPECT_EQ(status->shard_bytes, 1234);
 }
 
+TEST_F(ControlSession, anyone_may_ask_a_server_to_look_at_its_machine) {
+    const auto check = read_node_check(loopback_address(*server_), kControlPatience);
+    ASSERT_TRUE(check.is_ok()) << check.status().to_string();
+    EXPECT_EQ(check->identity.node, "spark-1");
+    EXPECT_GT(check->unix_time_ns, 1'600'000'000'000'000'000);
+    EXPECT_THAT(check->lines, ElementsAre(CheckLine{"swap", Verdict::kWarning, "1 GiB \\xff",
+                                                    "none", "swapoff -a"},
+                                          CheckLine{"memory", Verdict::kOk, "8 GiB", "4 GiB", ""}));
+}
+
 }  // namespace
 }  // namespace k3pod
