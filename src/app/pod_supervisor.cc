@@ -170,7 +170,7 @@ void PodSupervisor::handle_report(const std::string& node, uint64_t session,
             }
             break;
         case ServerPhase::kReady: {
-            if (stager_ != nullptr) stager_->detach(node);
+            if (stager_ != nullptr) stager_->complete(node);
             entry.rate = {};
             entry.load_rate->set(0);
             entry.remaining_bytes->set(0);

@@ -27,6 +27,7 @@ class Stager {
     // The node of an offer listens there. Any thread.
     void attach(const std::string& node, std::span<const std::byte> address, uint64_t session);
     void detach(const std::string& node) { sender_->detach(node); }
+    void complete(const std::string& node) { sender_->complete(node); }
 
   private:
     Stager(const ModelFolder& model, std::string config_text)

@@ -14,6 +14,7 @@ namespace {
 constexpr int32_t kWindow = 32;  // messages to one node that the transport has and has not sent
 constexpr Nanoseconds kTick = std::chrono::milliseconds(10);
 constexpr Nanoseconds kOpenInterval = std::chrono::milliseconds(200);
+constexpr Nanoseconds kFarewell = std::chrono::seconds(1);
 
 std::string name_of(const Shard& shard) {
     return fmt::format("the shard of layer {} expert {} columns [{}, {})", shard.layer,
@@ -99,6 +100,15 @@ void Sender::detach(const std::string& node) {
     for (const auto& [id, stream] : streams_) {
         if (stream->node != node) continue;
         return erase_locked(id);
+    }
+}
+
+void Sender::complete(const std::string& node) {
+    const UrgentLock drive(mutex_);
+    for (const auto& [id, stream] : streams_) {
+        if (stream->node != node) continue;
+        stream->is_complete = true;
+        stream->heard = clock_.now();
     }
 }
 
@@ -251,6 +261,11 @@ void Sender::check_time_locked(TimePoint now) {
 
 void Sender::check_stream_locked(Stream& stream, TimePoint now) {
     if (stream.peer == kNoPeer) return;
+    if (stream.is_complete) {
+        const bool is_over = stream.num_open == 0 || now - stream.heard > kFarewell;
+        if (is_over) failures_.emplace_back(stream.id, Status::ok());  // no failure: only its end
+        return;
+    }
     if (!stream.is_asked && now >= stream.next_open && stream.sends_in_flight == 0) {
         stream.next_open = now + kOpenInterval;
         post_locked(stream, {.kind = wire::StageKind::kOpen}, {}, nullptr);
@@ -296,7 +311,7 @@ void Sender::fail_noted_locked() {
 void Sender::fail_locked(StreamId id, const Status& why) {
     const Stream* stream = find(id);
     if (stream == nullptr) return;
-    const bool is_done = stream->is_asked && stream->num_open == 0;
+    const bool is_done = stream->is_complete || (stream->is_asked && stream->num_open == 0);
     const std::string node = stream->node;
     erase_locked(id);
     if (!is_done) failed_(node, why);

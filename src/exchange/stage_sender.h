@@ -30,6 +30,7 @@ class Sender final : public StageSender, private TransportHandler {
     void attach(const std::string& node, std::span<const std::byte> address, uint64_t session,
                 std::span<const Shard> shards) override;
     void detach(const std::string& node) override;
+    void complete(const std::string& node) override;
 
   private:
     // A shard from its reading to its acknowledgement.
@@ -63,6 +64,7 @@ class Sender final : public StageSender, private TransportHandler {
         std::deque<uint32_t> queue;  // of outgoing: to be sent
         std::deque<Repeat> repeats;
         int32_t sends_in_flight = 0;
+        bool is_complete = false;  // so says the server itself
         TimePoint heard{}, next_open{};
         Counters* counters = nullptr;
     };

@@ -56,8 +56,11 @@ class StageSender {
     // Any thread.
     virtual void attach(const std::string& node, std::span<const std::byte> address,
                         uint64_t session, std::span<const Shard> shards) = 0;
-    // The session is over, or the server has everything. Unknown nodes are ignored. Any thread.
+    // The session is over. Unknown nodes are ignored. Any thread.
     virtual void detach(const std::string& node) = 0;
+    // The server has said that it has everything: what it says of its last shards is still read,
+    // and nothing of it is a failure any more. Any thread.
+    virtual void complete(const std::string& node) = 0;
 };
 
 // An expert server's end. One thread, but local_address().
