@@ -379,13 +379,7 @@ Status serve_node(const PodConfig& pod, const ExpertConfig& node, const ModelFol
 Status run_expert_server(const PodConfig& pod, const std::string& name) {
     StopSignal stop;
     const ExpertConfig* node = pod.find_expert(name);
-    if (node == nullptr) {
-        std::string known;
-        for (const ExpertConfig& expert : pod.experts) known += " " + expert.name;
-        return invalid_argument(
-            fmt::format("--node {}: no [[expert]] of {} has that name; it has:{}", name,
-                        pod.file.string(), known));
-    }
+    if (node == nullptr) return pod.no_such_expert(name).with_context("--node");
     log::init(name, log::Level::kInfo);
     K3POD_TRY(check_node(name, node->backend, node->budget_bytes()));
     if (pod.staging.source == ShardOrigin::kStation) {

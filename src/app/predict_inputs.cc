@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "fabric_report.h"
+#include "k3pod/base/text.h"
 #include "k3pod/weights/model_weights.h"
 #include "pod_plan.h"
 
@@ -70,8 +71,8 @@ Result<PredictHolder> describe_holder(const PodConfig& pod, const PredictConstan
     const ExpertConfig* expert = pod.find_expert(name);
     if (expert == nullptr) {
         return invalid_argument(
-            fmt::format("the placement gives experts to '{}', which is no node of {}", name,
-                        pod.file.string()));
+            fmt::format("the placement gives experts to '{}', which is no node of {}",
+                        shortened(name), pod.file.string()));
     }
     return PredictHolder{name, HolderKind::kServer, rate_of(*expert, c.server_bandwidth),
                          c.server_compute.value};

@@ -77,6 +77,13 @@ bool has_controls(std::string_view text) {
     return false;
 }
 
+std::string shortened(std::string_view text, size_t max_bytes) {
+    if (text.size() <= max_bytes) return std::string(text);
+    size_t end = max_bytes;
+    while (end > 0 && (static_cast<uint8_t>(text[end]) & 0xc0) == 0x80) --end;
+    return std::string(text.substr(0, end)) + "...";
+}
+
 std::string_view without_bom(std::string_view text) {
     constexpr std::string_view kMark = "\xef\xbb\xbf";
     return text.starts_with(kMark) ? text.substr(kMark.size()) : text;

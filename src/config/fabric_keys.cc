@@ -41,10 +41,10 @@ Key<Section> quantity_key(std::string name, Field field, Range range, bool requi
                 const bool is_inside = value && *value >= static_cast<double>(range.low) &&
                                        *value <= static_cast<double>(range.high);
                 if (!is_inside) {
-                    return invalid_argument(
-                        fmt::format("{} is not from {} to {}, as in {}", quoted(v.text),
-                                    spell(range.low, range.units), spell(range.high, range.units),
-                                    quoted(spell(range.low, range.units))));
+                    return invalid_argument(fmt::format("{} is not from {} to {}, as in {}",
+                                                        shown(v), spell(range.low, range.units),
+                                                        spell(range.high, range.units),
+                                                        quoted(spell(range.low, range.units))));
                 }
                 using Value = std::remove_reference_t<decltype(field(s))>;
                 field(s) = static_cast<Value>(std::llround(*value));

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "k3pod/base/text.h"
 #include "keys.h"
 #include "values.h"
 
@@ -21,8 +22,14 @@ inline std::string quoted(const std::string& text) {
     return out + "\"";
 }
 
+// The value as a message shows it.
+inline std::string shown(const KeyValue& value) {
+    const bool is_text = value.type == KeyValue::Type::kString;
+    return is_text ? quoted(shortened(value.text)) : value.text;
+}
+
 inline Status wrong_type(const KeyValue& value, const char* expected) {
-    return invalid_argument(fmt::format("{} is not {}", value.text, expected));
+    return invalid_argument(fmt::format("{} is not {}", shown(value), expected));
 }
 
 // A name, or a path.
@@ -95,7 +102,7 @@ Key<Section> choice_key(std::string name, Field field, Choices<E> choices) {
                     }
                     all += (all.empty() ? "" : ", ") + quoted(word);
                 }
-                return invalid_argument(fmt::format("{} is not one of {}", quoted(v.text), all));
+                return invalid_argument(fmt::format("{} is not one of {}", shown(v), all));
             },
             [field, choices](const Section& s) {
                 for (const auto& [word, value] : choices) {

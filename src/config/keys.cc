@@ -99,8 +99,9 @@ Status read_reserve(const KeyValue& value, std::vector<ReserveLine>& out) {
         const bool is_plain =
             bytes.name.find_first_not_of(kReserveNameLetters) == std::string::npos;
         if (bytes.name.empty() || !is_plain) {
-            return invalid_argument(
-                "the name of a line is made of lower-case letters, digits, - and _");
+            return invalid_argument(fmt::format(
+                "'{}' is not the name of a line; write lower-case letters, digits, - and _",
+                shortened(bytes.name)));
         }
         if (bytes.type != Type::kString && bytes.type != Type::kInteger) {
             return wrong_type(bytes, "a size such as \"64 MiB\"").with_context(bytes.name);
@@ -145,7 +146,7 @@ Key<Section> duration_key(std::string name, Field field, Nanoseconds low,
                 const bool is_special = zero == Zero::kIsSpecial && field(s).count() == 0;
                 if (is_special || field(s) >= low) return Status::ok();
                 return invalid_argument(fmt::format(
-                    "{} is below the least allowed, {}{}", quoted(v.text), format_duration(low),
+                    "{} is below the least allowed, {}{}", shown(v), format_duration(low),
                     zero == Zero::kIsSpecial ? " (\"0 s\" is allowed, too)" : ""));
             },
             [field](const Section& s) {
@@ -185,7 +186,7 @@ Key<PodConfig> tier_key(std::string name, Field field) {
                         return invalid_argument(fmt::format(
                             "unknown key '{}'; a tier has memory, reserve, bandwidth and "
                             "expert_budget",
-                            value.name));
+                            shortened(value.name)));
                     }
                     const Status read = at->read(value, field(c));
                     if (!read) return read.with_context(value.name);

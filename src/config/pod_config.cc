@@ -9,6 +9,7 @@
 
 #include "fabric_keys.h"
 #include "k3pod/base/file.h"
+#include "k3pod/base/text.h"
 #include "keys.h"
 #include "values.h"
 
@@ -107,7 +108,7 @@ Status read_section(const fs::path& file, const std::string& title, const toml::
                                       [&](const auto& k) { return k.name == key_name; });
         if (key == keys.end()) {
             return refuse(place_of(file, node),
-                          fmt::format("unknown key '{}' in {}; {}", key_name, title,
+                          fmt::format("unknown key '{}' in {}; {}", shortened(key_name), title,
                                       unknown_key_hint(title, key_name)));
         }
         const Status read = key->read(to_key_value(node), out);
@@ -199,7 +200,7 @@ Status read_root(const fs::path& file, const toml::table& root, PodConfig& confi
         for (const auto& [known_name, read] : kSections.all) known.push_back(known_name);
         const std::string near = nearest(section, known);
         return refuse(place_of(file, node),
-                      fmt::format("unknown section or key '{}'; {}", section,
+                      fmt::format("unknown section or key '{}'; {}", shortened(section),
                                   near.empty() ? unknown_key_hint("", section)
                                                : fmt::format("did you mean '{}'?", near)));
     }
@@ -216,7 +217,8 @@ Status check_cables(const PodConfig& config) {
 
 Status check_names_and_addresses(const PodConfig& config) {
     const Place place{config.file, 0};
-    std::set<std::string> names{"station", "station.hbm", "station.host"};
+    const std::set<std::string> reserved{"station", "station.hbm", "station.host"};
+    std::set<std::string> names;
     std::set<std::string> addresses;
     const auto claim = [&](const std::string& address, const std::string& owner) -> Status {
         const bool any_port = address.ends_with(":0");
@@ -227,11 +229,15 @@ Status check_names_and_addresses(const PodConfig& config) {
     };
     K3POD_TRY(claim(config.station.listen, "station"));
     for (const ExpertConfig& expert : config.experts) {
+        if (reserved.contains(expert.name)) {
+            return refuse(place, fmt::format("[[expert]] name '{}' means the station or a memory "
+                                             "of it; give the server another name",
+                                             expert.name));
+        }
         if (!names.insert(expert.name).second) {
-            return refuse(
-                place,
-                fmt::format("two nodes are named '{}'; names must be unique and 'station' is taken",
-                            expert.name));
+            return refuse(place, fmt::format("two [[expert]] servers are named '{}'; give each a "
+                                             "name of its own",
+                                             expert.name));
         }
         K3POD_TRY(claim(expert.control, expert.name));
         K3POD_TRY(claim(expert.http, expert.name));
@@ -247,14 +253,14 @@ Status check_memory(const fs::path& file, const std::string& name, const MemoryC
         return refuse_memory("has reserve lines but no memory to take them from; give memory");
     }
     if (memory.memory_bytes > 0 && memory.expert_budget_bytes > memory.memory_bytes) {
-        return refuse_memory(fmt::format("expert_budget {} is over its memory {}",
-                                         format_bytes(memory.expert_budget_bytes),
-                                         format_bytes(memory.memory_bytes)));
+        return refuse_memory(fmt::format("expert_budget {} is over its memory {}; lower it",
+                                         format_bytes_twice(memory.expert_budget_bytes),
+                                         format_bytes_twice(memory.memory_bytes)));
     }
     if (memory.memory_bytes > 0 && memory.reserved_bytes() >= memory.memory_bytes) {
-        return refuse_memory(fmt::format("the reserve lines take {}, its memory is {}",
-                                         format_bytes(memory.reserved_bytes()),
-                                         format_bytes(memory.memory_bytes)));
+        return refuse_memory(fmt::format(
+            "the reserve lines take {}, its memory is {}; lower the lines",
+            format_bytes_twice(memory.reserved_bytes()), format_bytes_twice(memory.memory_bytes)));
     }
     return Status::ok();
 }
@@ -376,6 +382,23 @@ const ExpertConfig* PodConfig::find_expert(const std::string& node) const {
         if (expert.name == node) return &expert;
     }
     return nullptr;
+}
+
+Status PodConfig::no_such_expert(const std::string& node) const {
+    constexpr size_t kListed = 8;
+    std::vector<std::string> names;
+    for (const ExpertConfig& expert : experts) names.push_back(expert.name);
+    const std::string near = nearest(shortened(node), names);
+    std::string known;
+    for (size_t i = 0; i < std::min(names.size(), kListed); ++i) {
+        known += (i == 0 ? "" : ", ") + names[i];
+    }
+    if (names.size() > kListed) known += fmt::format(" and {} more", names.size() - kListed);
+    return invalid_argument(fmt::format("no [[expert]] of {} is named '{}'; {}", file.string(),
+                                        shortened(node),
+                                        !near.empty()    ? fmt::format("did you mean '{}'?", near)
+                                        : !known.empty() ? "it has " + known
+                                                         : "it has none"));
 }
 
 Result<PodConfig> parse_pod_config(std::string_view text, const fs::path& file) {

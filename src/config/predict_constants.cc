@@ -5,10 +5,13 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
+#include <iterator>
 #include <optional>
 
 #include "default_constants.h"
 #include "k3pod/base/file.h"
+#include "k3pod/base/text.h"
 #include "values.h"
 
 namespace k3pod {
@@ -102,9 +105,11 @@ std::string spell(double value, std::span<const Unit> units) {
             if (auto text = spell_exactly(value, units, unit, digits)) return *text;
         }
     }
-    std::string digits = fmt::format("{:.30f}", value);  // no exponent, which nobody would read
-    digits.erase(digits.find_last_not_of('0') + 1);
-    return fmt::format("{}{}{}", digits, base->name.empty() ? "" : " ", base->name);
+    char digits[64];  // no exponent, which nobody would read
+    const auto [end, error] =
+        std::to_chars(digits, std::end(digits), value, std::chars_format::fixed);
+    const std::string_view text(digits, end);
+    return fmt::format("{}{}{}", text, base->name.empty() ? "" : " ", base->name);
 }
 
 class Reader {
@@ -184,9 +189,9 @@ class Reader {
         if (!is_zero && !(number && *number >= low && *number <= high)) {
             return refuse(
                 *value, fmt::format("[{}] {}: '{}' is not a number from {} to {}{} with one of {}",
-                                    entry.section, entry.key, value->get(), spell(low, entry.units),
-                                    spell(high, entry.units), entry.may_be_zero ? ", or 0," : "",
-                                    spell_units(entry.units)));
+                                    entry.section, entry.key, shortened(value->get()),
+                                    spell(low, entry.units), spell(high, entry.units),
+                                    entry.may_be_zero ? ", or 0," : "", spell_units(entry.units)));
         }
         return Constant{*number, source->get()};
     }

@@ -7,6 +7,7 @@
 #include <cctype>
 #include <charconv>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <optional>
 
@@ -28,6 +29,9 @@ constexpr std::array<Unit, 9> kByteUnits{{{"TiB", 1099511627776.0},
 constexpr std::array<Unit, 5> kTimeUnits{
     {{"min", 60e9}, {"s", 1e9}, {"ms", 1e6}, {"us", 1e3}, {"ns", 1.0}}};
 
+constexpr double kMostBytes = 0x1p60;  // a sum of a few stays an int64_t
+constexpr double kMostNanoseconds = 86400e9;
+
 struct Quantity {
     double number = 0;
     std::string_view unit;
@@ -39,7 +43,13 @@ std::optional<Quantity> split_quantity(std::string_view text) {
     const std::string_view number = text.substr(0, digits);
     const auto [end, error] =
         std::from_chars(number.data(), number.data() + number.size(), q.number);
-    if (number.empty() || error != std::errc() || end != number.data() + number.size()) return {};
+    if (number.empty() || end != number.data() + number.size()) return {};
+    if (error == std::errc::result_out_of_range) {
+        const bool is_large = number.find_first_of("123456789") < number.find('.');
+        q.number = is_large ? std::numeric_limits<double>::infinity() : 0;
+    } else if (error != std::errc()) {
+        return {};
+    }
     if (digits == std::string_view::npos) return q;
     q.unit = text.substr(digits);
     while (!q.unit.empty() && q.unit.front() == ' ') q.unit.remove_prefix(1);
@@ -65,13 +75,26 @@ std::optional<double> parse_quantity(std::string_view text, std::span<const Unit
 
 Result<int64_t> parse_bytes(std::string_view text) {
     const auto bytes = in_base_unit(text, kByteUnits, "B");
-    if (!bytes || *bytes > 0x1p60) {
+    if (!bytes) {
         return invalid_argument(
             fmt::format("'{}' is not a size; write bytes or a number with B, KiB, MiB, GiB or TiB, "
                         "e.g. \"64 MiB\"",
-                        text));
+                        shortened(text)));
+    }
+    if (*bytes > kMostBytes) {
+        return resource_exhausted(fmt::format("'{}' is too large; the limit is {}", shortened(text),
+                                              format_bytes(static_cast<int64_t>(kMostBytes))));
     }
     return static_cast<int64_t>(std::llround(*bytes));
+}
+
+std::string format_bytes_twice(int64_t bytes) {
+    for (const Unit& unit : {kByteUnits[2], kByteUnits[4]}) {  // GiB, MiB
+        if (static_cast<double>(bytes) < unit.factor) continue;
+        return fmt::format("{:.2f} {} ({} B)", static_cast<double>(bytes) / unit.factor, unit.name,
+                           bytes);
+    }
+    return fmt::format("{} B", bytes);
 }
 
 std::string format_bytes(int64_t bytes) {
@@ -90,9 +113,11 @@ Result<int64_t> parse_bandwidth(std::string_view text) {
     if (text.ends_with(kPerSecond)) {
         const auto bytes = parse_bytes(text.substr(0, text.size() - kPerSecond.size()));
         if (bytes && *bytes > 0) return *bytes;
+        if (bytes.status().code() == Code::kResourceExhausted) return bytes.status();
     }
-    return invalid_argument(fmt::format(
-        "'{}' is not a bandwidth; write a size per second above 0, e.g. \"231 GB/s\"", text));
+    return invalid_argument(
+        fmt::format("'{}' is not a bandwidth; write a size per second above 0, e.g. \"231 GB/s\"",
+                    shortened(text)));
 }
 
 std::string format_bandwidth(int64_t bytes_per_s) {
@@ -101,11 +126,14 @@ std::string format_bandwidth(int64_t bytes_per_s) {
 
 Result<Nanoseconds> parse_duration(std::string_view text) {
     const auto ns = in_base_unit(text, kTimeUnits, "");
-    if (!ns || *ns > 86400e9) {
+    if (!ns) {
         return invalid_argument(
-            fmt::format("'{}' is not a time; write a number with us, ms, s or min (one day at "
-                        "most), e.g. \"500 ms\"",
-                        text));
+            fmt::format("'{}' is not a time; write a number with us, ms, s or min, e.g. \"500 ms\"",
+                        shortened(text)));
+    }
+    if (*ns > kMostNanoseconds) {
+        return invalid_argument(
+            fmt::format("'{}' is too long; the limit is one day, 1440 min", shortened(text)));
     }
     return Nanoseconds(std::llround(*ns));
 }
@@ -122,8 +150,9 @@ std::string format_duration(Nanoseconds duration) {
 
 Status check_host_port(std::string_view text) {
     const auto refuse = [&](const std::string& why) {
-        return invalid_argument(fmt::format(
-            "'{}' is not an address: {}; write host:port, e.g. \"127.0.0.1:8000\"", text, why));
+        return invalid_argument(
+            fmt::format("'{}' is not an address: {}; write host:port, e.g. \"127.0.0.1:8000\"",
+                        shortened(text), why));
     };
     const size_t colon = text.rfind(':');
     if (colon == std::string_view::npos) return refuse("it has no port");
@@ -132,12 +161,14 @@ Status check_host_port(std::string_view text) {
     if (host.empty()) return refuse("it has no host");
     const bool bracketed = host.front() == '[' && host.back() == ']';
     if (!bracketed && host.find_first_of(" :/[]") != std::string_view::npos) {
-        return refuse(fmt::format("'{}' is no host; an IPv6 address stands in brackets", host));
+        return refuse(
+            fmt::format("'{}' is no host; an IPv6 address stands in brackets", shortened(host)));
     }
     int value = -1;
     const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), value);
     if (error != std::errc() || end != port.data() + port.size() || value < 0 || value > 65535) {
-        return refuse(fmt::format("the port '{}' is not a number from 0 to 65535", port));
+        return refuse(
+            fmt::format("the port '{}' is not a number from 0 to 65535", shortened(port)));
     }
     return Status::ok();
 }
@@ -149,8 +180,9 @@ Status check_text(std::string_view text) {
             fmt::format("has {} bytes, the limit is {}", text.size(), kMaxBytes));
     }
     if (!has_controls(text)) return Status::ok();
-    return invalid_argument(fmt::format(
-        "'{}' has control characters or is not UTF-8; write it without", escape_controls(text)));
+    return invalid_argument(
+        fmt::format("'{}' has control characters or is not UTF-8; write it without",
+                    shortened(escape_controls(text))));
 }
 
 Status check_node_name(std::string_view name) {
@@ -163,7 +195,7 @@ Status check_node_name(std::string_view name) {
     }
     return invalid_argument(
         fmt::format("'{}' is not a node's name; write 1 to {} letters, digits, '.', '-' and '_'",
-                    name.substr(0, kMaxBytes), kMaxBytes));
+                    shortened(name), kMaxBytes));
 }
 
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {

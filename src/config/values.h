@@ -24,6 +24,8 @@ std::optional<double> parse_quantity(std::string_view text, std::span<const Unit
 // "1048576", "64 MiB", "104.49 GiB", "95 GB". Not negative, at most 2^60.
 Result<int64_t> parse_bytes(std::string_view text);
 std::string format_bytes(int64_t bytes);
+// "104.49 GiB (112195291382 B)": for messages that compare two sizes.
+std::string format_bytes_twice(int64_t bytes);
 
 // "231 GB/s", "7.1 TB/s": a size per second.
 Result<int64_t> parse_bandwidth(std::string_view text);

@@ -95,6 +95,17 @@ class CommandLine(unittest.TestCase):
         for word in ["build id", "control version", "wire version", "UCX"]:
             self.assertIn(word, text)
 
+    def test_closed_standard_descriptors_are_not_given_to_files_and_sockets(self):
+        """What is meant for a terminal must not reach a peer that happens to have its number."""
+        with Pod(experts=1) as pod:
+            for node in [*pod.experts.values(), pod.station]:
+                node.argv = ["sh", "-c", 'exec "$0" "$@" <&- >&- 2>&-', *node.argv]
+            pod.start()
+            for node in [*pod.experts.values(), pod.station]:
+                for fd in range(3):
+                    self.assertEqual(os.readlink(f"/proc/{node.process.pid}/fd/{fd}"), "/dev/null")
+            self.assertIn("85", pod.chat("What is 47 + 38?")["content"])
+
     def test_print_config_is_a_pod_file(self):
         with Pod() as pod:
             done = run("station", "--pod", pod.file, "--print-config")
@@ -134,7 +145,7 @@ class CommandLine(unittest.TestCase):
             self.assertIn("bytes of memory", done.stderr)
             done = run("expert", "--pod", pod.file, "--node", "spark-9")
             self.assertEqual(done.returncode, 1)
-            self.assertIn("spark-1 spark-2", done.stderr)
+            self.assertIn("did you mean 'spark-1'?", done.stderr)
 
     def test_cuda_back_end_is_refused_by_name(self):
         with Pod(station={"backend": '"cuda"'}) as pod:

@@ -1,6 +1,7 @@
 #pragma once
 // Text from outside: files, peers, models.
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -13,6 +14,10 @@ std::string escape_controls(std::string_view text, std::string_view kept = {});
 
 // Whether escape_controls() would change it.
 bool has_controls(std::string_view text);
+
+// The beginning of `text`, in whole characters and with "..." behind it, where there is more: what
+// a message shows of a value that may be of any length.
+std::string shortened(std::string_view text, size_t max_bytes = 64);
 
 // `text` behind the UTF-8 byte order mark that some editors write; all of it when there is none.
 std::string_view without_bom(std::string_view text);

@@ -121,6 +121,8 @@ struct PodConfig {
     FabricConfig fabric;                // empty: not given
 
     const ExpertConfig* find_expert(const std::string& name) const;
+    // The refusal of a name that find_expert() does not know, with those that there are.
+    Status no_such_expert(const std::string& node) const;
     bool operator==(const PodConfig&) const = default;
 };
 

@@ -34,5 +34,13 @@ TEST(EscapeControls, keeps_the_characters_that_it_is_told_to_keep) {
     EXPECT_EQ(escape_controls("a\n\tb\x1b", "\n\t"), "a\n\tb\\x1b");
 }
 
+TEST(Shortened, cuts_long_text_between_characters_and_says_so) {
+    EXPECT_EQ(shortened("", 4), "");
+    EXPECT_EQ(shortened("abcd", 4), "abcd");
+    EXPECT_EQ(shortened("abcde", 4), "abcd...");
+    EXPECT_EQ(shortened("abc\xe6\x97\xa5", 4), "abc...");
+    EXPECT_EQ(shortened("\x80\x80\x80", 2), "...");
+}
+
 }  // namespace
 }  // namespace k3pod

@@ -114,7 +114,7 @@ TEST(PodConfig, wrong_values_say_what_was_found_and_what_is_allowed) {
     const BadValue cases[] = {
         {"max_num_seqs = 0", "[station] max_num_seqs: 0 is outside 1 to 1024"},
         {"max_num_seqs = -3", "-3 is outside 1 to 1024"},
-        {"max_num_seqs = '8'", "8 is not a whole number"},
+        {"max_num_seqs = '8'", "\"8\" is not a whole number"},
         {"max_num_seqs = 1.5", "a fraction is not a whole number"},
         {"max_num_seqs = 600", "max_batch_tokens 512 is below 616"},
         {"drain_timeout = '3 weeks'", "'3 weeks' is not a time"},
@@ -122,9 +122,13 @@ TEST(PodConfig, wrong_values_say_what_was_found_and_what_is_allowed) {
         {"expert_budget = '4 gigs'", "'4 gigs' is not a size"},
         {"expert_budget = '-4'", "'-4' is not a size"},
         {"expert_budget = '2e30 GiB'", "is not a size"},
+        {"expert_budget = '16777215 TiB'", "'16777215 TiB' is too large; the limit is 1048576 TiB"},
+        {"expert_budget = 9223372036854775807", "'9223372036854775807' is too large"},
+        {"drain_timeout = '2000 min'", "'2000 min' is too long; the limit is one day, 1440 min"},
+        {"max_num_seqs = ''", "max_num_seqs: \"\" is not a whole number"},
         {"max_body = '10 B'", "max_body 10 B is below the least allowed, 1 KiB"},
         {"backend = 'rocm'", "\"rocm\" is not one of \"cpu\", \"cuda\""},
-        {"backend = true", "\"true\" is not one of"},
+        {"backend = true", "backend: true is not one of"},
         {"listen = '127.0.0.1'", "'127.0.0.1' is not an address: it has no port"},
         {"listen = ':80'", "it has no host"},
         {"listen = '127.0.0.1:99999'", "the port '99999' is not a number from 0 to 65535"},
@@ -195,26 +199,30 @@ std::string tiers_with(std::string from, const std::string& to) {
 
 TEST(PodConfig, memories_that_make_no_sense_are_refused) {
     EXPECT_THAT(tiers_with("\"3 GiB\"", "\"300 GiB\""),
-                HasSubstr("[station.hbm]: the reserve lines take 302 GiB, its memory is"));
+                HasSubstr("[station.hbm]: the reserve lines take 302.00 GiB (324270030848 B), its "
+                          "memory is 234.69 GiB (252000000000 B); lower the lines"));
     EXPECT_THAT(tiers_with("\"3 GiB\"", "3.5"), HasSubstr("hbm: reserve: workspace"));
-    EXPECT_THAT(tiers_with("workspace =", "\"Work space\" ="), HasSubstr("lower-case letters"));
+    EXPECT_THAT(tiers_with("workspace =", "\"Work space\" ="),
+                HasSubstr("'Work space' is not the name of a line; write lower-case"));
     EXPECT_THAT(tiers_with("memory = \"252", "memmory = \"252"),
                 HasSubstr("unknown key 'memmory'; a tier has memory, reserve, bandwidth and"));
     EXPECT_THAT(tiers_with("7.1 TB/s", "7.1 TB"), HasSubstr("'7.1 TB' is not a bandwidth"));
     EXPECT_THAT(tiers_with("7.1 TB/s", "0 B/s"), HasSubstr("'0 B/s' is not a bandwidth"));
     EXPECT_THAT(tiers_with("expert_budget = \"1 GiB\"", "reserve = { os = \"1 GiB\" }"),
                 HasSubstr("[station.host]: has reserve lines but no memory"));
-    EXPECT_THAT(tiers_with("memory = \"119.7 GiB\"\nreserve = { os = \"15.21 GiB\" }",
-                           "memory = \"10 GiB\"\nexpert_budget = \"11 GiB\""),
-                HasSubstr("spark-1: expert_budget 11 GiB is over its memory 10 GiB"));
+    EXPECT_THAT(
+        tiers_with("memory = \"119.7 GiB\"\nreserve = { os = \"15.21 GiB\" }",
+                   "memory = \"10 GiB\"\nexpert_budget = \"11 GiB\""),
+        HasSubstr("spark-1: expert_budget 11.00 GiB (11811160064 B) is over its memory 10.00 GiB"));
     EXPECT_THAT(tiers_with("[station.hbm]", "[station]\nexpert_budget = 1\n[station.hbm]"),
                 HasSubstr("[station] expert_budget is for a station without tiers"));
     EXPECT_THAT(tiers_with("[\"a.json\", \"/b.json\"]", "\"a.json\""),
-                HasSubstr("a.json is not a list of file names"));
+                HasSubstr("\"a.json\" is not a list of file names"));
     EXPECT_THAT(tiers_with("\"sliced\"", "\"diced\""),
                 HasSubstr("\"diced\" is not one of \"auto\", \"whole\", \"sliced\""));
     EXPECT_THAT(tiers_with("\"spark-1\"", "\"station.hbm\""),
-                HasSubstr("two nodes are named 'station.hbm'"));
+                HasSubstr("[[expert]] name 'station.hbm' means the station or a memory of it"));
+    EXPECT_THAT(tiers_with("7.1 TB/s", "16777215 TiB/s"), HasSubstr("is too large; the limit is"));
 }
 
 TEST(PodConfig, times_of_the_exchange_have_a_least_value_and_no_zero) {
@@ -273,9 +281,9 @@ TEST(PodConfig, a_node_name_is_an_argument_a_label_and_json) {
                     .is_ok());
     for (const std::string& name :
          std::vector<std::string>{"a b", "a\"b", "a%b", "a/b", "ä", std::string(65, 'a')}) {
-        EXPECT_THAT(
-            refusal("[[expert]]\nname = '" + name + "'\n"),
-            HasSubstr("[[expert]] name: '" + name.substr(0, 64) + "' is not a node's name"));
+        EXPECT_THAT(refusal("[[expert]]\nname = '" + name + "'\n"),
+                    HasSubstr("[[expert]] name: '" + name.substr(0, 64) +
+                              (name.size() > 64 ? "..." : "") + "' is not a node's name"));
     }
 }
 
@@ -291,14 +299,46 @@ TEST(PodConfig, a_name_that_a_path_cannot_give_has_to_be_set) {
 TEST(PodConfig, names_and_addresses_must_be_unique) {
     const std::string second =
         "[[expert]]\nname='spark-1'\ncontrol='127.0.0.1:7002'\nexpert_budget=1\n";
-    EXPECT_THAT(refusal(kMinimal + second), HasSubstr("two nodes are named 'spark-1'"));
+    EXPECT_THAT(refusal(kMinimal + second),
+                HasSubstr("two [[expert]] servers are named 'spark-1'"));
     const std::string same =
         "[[expert]]\nname='spark-2'\ncontrol='127.0.0.1:7001'\nexpert_budget=1\n";
     EXPECT_THAT(refusal(kMinimal + same),
                 HasSubstr("spark-2 uses the address 127.0.0.1:7001 a second time"));
     const std::string station =
         "[[expert]]\nname='station'\ncontrol='127.0.0.1:7003'\nexpert_budget=1\n";
-    EXPECT_THAT(refusal(kMinimal + station), HasSubstr("two nodes are named 'station'"));
+    EXPECT_THAT(refusal(kMinimal + station), HasSubstr("name 'station' means the station"));
+}
+
+TEST(PodConfig, a_value_of_any_length_is_shown_in_a_readable_sentence) {
+    const std::string digits(400, '9'), letters(5000, 'x');
+    for (const std::string& value : {digits, letters, digits + " GiB"}) {
+        for (const char* key : {"expert_budget", "drain_timeout", "max_num_seqs", "backend",
+                                "listen", "served_model_name", "hbm"}) {
+            if (value.size() < 4096 && std::string(key) == "served_model_name") continue;  // legal
+            const std::string line = std::string(key) + " = '" + value + "'\n";
+            const std::string message = refusal("[station]\n" + line + kMinimal);
+            EXPECT_THAT(message, HasSubstr(std::string("[station] ") + key)) << value;
+            EXPECT_LT(message.size(), 300) << message;
+        }
+    }
+    EXPECT_LT(refusal("[station]\n" + letters + " = 1\n" + kMinimal).size(), 300);
+    EXPECT_THAT(refusal("[station]\nexpert_budget = '" + digits + "'\n" + kMinimal),
+                HasSubstr("is too large"));
+}
+
+TEST(PodConfig, a_name_that_is_no_expert_server_gets_the_nearest_or_a_few) {
+    std::string text = "[pod]\nmodel='m'\n";
+    for (int i = 1; i <= 300; ++i) {
+        const std::string n = std::to_string(i);
+        text += "[[expert]]\nname='s" + n + "'\ncontrol='h:" + n + "'\nexpert_budget=1\n";
+    }
+    const auto config = parse(text);
+    ASSERT_TRUE(config.is_ok()) << config.status().message();
+    EXPECT_THAT(config->no_such_expert("server-of-another-pod").message(),
+                HasSubstr("is named 'server-of-another-pod'; it has s1, s2, s3, s4, s5, s6, s7, s8 "
+                          "and 292 more"));
+    EXPECT_THAT(config->no_such_expert("s-17").message(), HasSubstr("did you mean 's17'?"));
 }
 
 TEST(PodConfig, sizes_and_times_take_units) {

@@ -74,6 +74,11 @@ TEST(PredictConstants, an_unknown_constant_is_refused_with_the_nearest) {
                 HasSubstr("unknown section 'stations'"));
 }
 
+TEST(PredictConstants, limits_are_shown_as_they_were_written) {
+    EXPECT_THAT(refusal(with("pick_reuse", "pick_reuse = { value = \"7\", source = \"x\" }")),
+                HasSubstr("'7' is not a number from 0.000001 to 100 %, or 0,"));
+}
+
 TEST(PredictConstants, a_figure_without_unit_or_source_is_refused) {
     EXPECT_THAT(
         refusal(with("round_trip", "round_trip = { value = \"23\", source = \"x\" }")),
