@@ -14,7 +14,9 @@
 #include "k3pod/weights/inspect.h"
 #include "k3pod/weights/model_config.h"
 #include "progress.h"
+#include "readable.h"
 #include "table.h"
+#include "text_files.h"
 
 namespace k3pod {
 namespace {
@@ -22,12 +24,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr size_t kMaxListedExperts = 20;
-
-std::string gibibytes(int64_t bytes) {
-    constexpr double kMiB = 1048576.0, kGiB = 1073741824.0;
-    const auto b = static_cast<double>(bytes);
-    return b >= kGiB ? fmt::format("{:.2f} GiB", b / kGiB) : fmt::format("{:.2f} MiB", b / kMiB);
-}
 
 const char* release_name(Release release) {
     switch (release) {
@@ -50,7 +46,7 @@ struct Inspection {
     std::optional<ExpertFormats> formats;  // empty: tensors were not read
 };
 
-void print_tensors(const Inspection& found) {
+std::string tensors_text(const Inspection& found) {
     TextTable table({"tensors", "dtype", "shape", "count", "bytes"});
     table.left(1).left(2);
     for (const TensorKind& kind : found.kinds) {
@@ -58,43 +54,43 @@ void print_tensors(const Inspection& found) {
                    fmt::format("[{}]", fmt::join(kind.shape, ", ")),
                    fmt::format("{}", kind.num_tensors), fmt::format("{}", kind.size_bytes)});
     }
-    fmt::print("{}{} tensors, {} bytes ({})\n\n", table.text(), found.num_tensors,
-               found.total_bytes, gibibytes(found.total_bytes));
+    return fmt::format("{}{} tensors, {} bytes ({})\n\n", table.text(), found.num_tensors,
+                       found.total_bytes, readable_bytes(found.total_bytes));
 }
 
-void print_kept(const std::vector<ExpertId>& kept) {
+std::string kept_text(const std::vector<ExpertId>& kept) {
+    std::string out;
     for (size_t i = 0; i < std::min(kept.size(), kMaxListedExperts); ++i) {
-        fmt::print("  layer {} expert {}\n", kept[i].layer, kept[i].expert);
+        out += fmt::format("  layer {} expert {}\n", kept[i].layer, kept[i].expert);
     }
     if (kept.size() > kMaxListedExperts) {
-        fmt::print("  and {} more (--json lists all)\n", kept.size() - kMaxListedExperts);
+        out += fmt::format("  and {} more (--json lists all)\n", kept.size() - kMaxListedExperts);
     }
+    return out;
 }
 
-void print_experts(const Inspection& found) {
-    fmt::print("release: {}; every tensor that a pod needs is there\n",
-               release_name(found.release));
-    fmt::print("experts in the files: {} as {}, {} bytes ({})\n", found.num_experts,
-               release_name(found.release), found.expert_file_bytes,
-               gibibytes(found.expert_file_bytes));
-    if (!found.formats) {
-        fmt::print("experts in memory: not looked at (--headers-only)\n");
-        return;
-    }
+std::string repack_text(const Inspection& found, const ExpertFormats& formats) {
+    if (found.release == Release::kMxfp4) return "repack: none needed\n";
+    if (formats.kept_nvfp4.empty()) return "repack to mxfp4: exact for every expert\n";
+    return fmt::format(
+               "repack to mxfp4: exact for {} of {} experts; these have a block without an "
+               "exact MXFP4 form and keep nvfp4:\n",
+               formats.num_mxfp4, found.num_experts) +
+           kept_text(formats.kept_nvfp4);
+}
+
+std::string experts_text(const Inspection& found) {
+    std::string out = fmt::format(
+        "release: {}; all that a pod needs is there\nexperts in the files: {} as {}, {} bytes "
+        "({})\n",
+        release_name(found.release), found.num_experts, release_name(found.release),
+        found.expert_file_bytes, readable_bytes(found.expert_file_bytes));
+    if (!found.formats) return out + "experts in memory: not looked at (--headers-only)\n";
     const ExpertFormats& formats = *found.formats;
-    fmt::print("experts in memory: {} as mxfp4, {} as nvfp4, {} bytes ({})\n", formats.num_mxfp4,
-               formats.kept_nvfp4.size(), formats.memory_bytes, gibibytes(formats.memory_bytes));
-    if (found.release == Release::kMxfp4) {
-        fmt::print("repack: none needed\n");
-    } else if (formats.kept_nvfp4.empty()) {
-        fmt::print("repack to mxfp4: exact for every expert\n");
-    } else {
-        fmt::print(
-            "repack to mxfp4: exact for {} of {} experts; these have a block without an "
-            "exact MXFP4 form and keep nvfp4:\n",
-            formats.num_mxfp4, found.num_experts);
-        print_kept(formats.kept_nvfp4);
-    }
+    out += fmt::format("experts in memory: {} as mxfp4, {} as nvfp4, {} bytes ({})\n",
+                       formats.num_mxfp4, formats.kept_nvfp4.size(), formats.memory_bytes,
+                       readable_bytes(formats.memory_bytes));
+    return out + repack_text(found, formats);
 }
 
 Json to_json(const ExpertFormats& formats) {
@@ -146,18 +142,16 @@ Status run_inspect(const InspectOptions& options) {
     found.num_tensors = checkpoint.num_tensors();
     found.total_bytes = checkpoint.total_bytes();
     // Before the checks: what is wrong is easier to see beside what is there.
-    if (!options.json) print_tensors(found);
+    if (!options.json) std::fputs(tensors_text(found).c_str(), stdout);
     K3POD_ASSIGN(found.config, read_model_config(options.dir));
     K3POD_ASSIGN(found.release, check_model(checkpoint, found.config));
+    K3POD_TRY(read_text_files(options.dir, found.config).status());
     found.num_experts = int64_t{found.config.num_moe_layers()} * found.config.num_experts;
     found.expert_file_bytes = found.num_experts * expert_shard_bytes(found.config, found.release,
                                                                      found.config.moe_intermediate);
     if (!options.headers_only) K3POD_TRY(look_at_experts(checkpoint, found));
-    if (options.json) {
-        fmt::print("{}\n", to_json(found).dump(2));
-    } else {
-        print_experts(found);
-    }
+    const std::string text = options.json ? to_json(found).dump(2) + "\n" : experts_text(found);
+    std::fputs(text.c_str(), stdout);
     return Status::ok();
 }
 

@@ -4,6 +4,7 @@
 
 #include "k3pod/base/file.h"
 #include "pod_plan.h"
+#include "text_files.h"
 
 namespace k3pod {
 namespace {
@@ -23,6 +24,7 @@ Result<PlanModel> model_of_checkpoint(const fs::path& dir) {
     K3POD_ASSIGN(ModelConfig config, read_model_config(dir));
     K3POD_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(dir));
     K3POD_ASSIGN(const Release release, check_model(checkpoint, config));
+    K3POD_TRY(read_text_files(dir, config).status());
     const ModelBytes bytes = count_model_bytes(checkpoint, config, release);
     return PlanModel{std::move(config), bytes};
 }

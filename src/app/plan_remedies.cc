@@ -8,11 +8,10 @@
 
 #include "k3pod/state/state_store.h"
 #include "plan_report.h"
+#include "readable.h"
 
 namespace k3pod {
 namespace {
-
-constexpr double kGiB = 1 << 30;
 
 // Whether the pod would fit after a change.
 Result<bool> fits(const PodConfig& pod, const PlanModel& model) {
@@ -119,9 +118,9 @@ class RemedyFinder {
         });
         if (least == needs.end() || least->short_bytes <= 0) return Status::ok();
         remedies_.push_back(fmt::format(
-            "{} bytes ({:.2f} GiB) more for experts on one holder, {} for one: memory, or smaller "
+            "{} bytes ({}) more for experts on one holder, {} for one: memory, or smaller "
             "reserve lines",
-            least->short_bytes, static_cast<double>(least->short_bytes) / kGiB, least->name));
+            least->short_bytes, readable_bytes(least->short_bytes), least->name));
         return Status::ok();
     }
 

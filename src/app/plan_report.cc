@@ -8,25 +8,13 @@
 #include "fabric_report.h"
 #include "k3pod/model/model.h"
 #include "k3pod/state/state_store.h"
+#include "readable.h"
 #include "table.h"
 
 namespace k3pod {
 namespace {
 
-constexpr double kGiB = 1 << 30;
 constexpr double kMs = 1e3;
-
-double gib(int64_t bytes) {
-    return static_cast<double>(bytes) / kGiB;
-}
-
-// "82,432"
-std::string grouped(int64_t number) {
-    std::string text = fmt::format("{}", number);
-    const size_t first = text.front() == '-' ? 1 : 0;
-    for (size_t i = text.size(); i > first + 3; i -= 3) text.insert(i - 3, ",");
-    return text;
-}
 
 const char* mode_name(PlacementMode mode) {
     return mode == PlacementMode::kWhole ? "whole" : "sliced";
@@ -68,24 +56,30 @@ std::vector<Holding> holdings_of(const PodPlan& plan) {
 std::string model_text(const PlanReport& report) {
     const ModelBytes& bytes = report.model.bytes;
     return fmt::format(
-        "model: {} experts of {} B ({:.2f} GiB), {:.2f} GiB of everything else, of which {:.2f} "
-        "GiB of vision are left out; {} B in all\n",
+        "model: {} experts of {} B ({}), {} of everything else, of which {} of vision are left "
+        "out; "
+        "{} B in all ({})\n",
         grouped(bytes.num_experts), grouped(bytes.expert_bytes),
-        gib(bytes.num_experts * bytes.expert_bytes), gib(bytes.other_bytes()),
-        gib(bytes.vision_bytes), grouped(bytes.total_bytes()));
+        readable_bytes(bytes.num_experts * bytes.expert_bytes), readable_bytes(bytes.other_bytes()),
+        readable_bytes(bytes.vision_bytes), grouped(bytes.total_bytes()),
+        readable_bytes(bytes.total_bytes()));
 }
 
 // Every memory from what it has down to what is left, once for holders that are alike.
 std::string memories_text(const PlanReport& report) {
     std::vector<std::pair<std::string, std::string>> rows;  // what lies there, whose it is
     for (const MemoryPlan& memory : report.plan.memories) {
+        const int64_t sizes[] = {memory.memory_bytes, memory.budget_bytes};
+        const SizeUnit unit = size_unit(sizes);
         std::string text;
-        if (memory.memory_bytes > 0) text = fmt::format("{:.2f} GiB", gib(memory.memory_bytes));
-        for (const ReserveLine& line : memory.lines) {
-            text += fmt::format(" - {} {:.2f}", line.name, gib(line.bytes));
+        if (memory.memory_bytes > 0) {
+            text = fmt::format("{} {}", in_unit(memory.memory_bytes, unit), unit.name);
         }
-        text += fmt::format("{}{:.2f} GiB for experts{}", text.empty() ? "" : " = ",
-                            gib(memory.budget_bytes),
+        for (const ReserveLine& line : memory.lines) {
+            text += fmt::format(" - {} {}", line.name, in_unit(line.bytes, unit));
+        }
+        text += fmt::format("{}{} {} for experts{}", text.empty() ? "" : " = ",
+                            in_unit(memory.budget_bytes, unit), unit.name,
                             memory.is_budget_given ? ", as the pod file says" : "");
         const auto same = std::find_if(rows.begin(), rows.end(),
                                        [&](const auto& row) { return row.first == text; });
@@ -108,16 +102,21 @@ std::string trades_text(const PlanReport& report) {
     const int64_t page = StateStore::bytes(state_shape(config, 0, 1));
     return fmt::format(
         "\nA sequence more costs {:.1f} MiB of KDA state or {:.1f} experts, 65,536 tokens more of "
-        "MLA cache {:.2f} GiB or {:.1f} experts.\n",
+        "MLA cache {} or {:.1f} experts.\n",
         static_cast<double>(slot) / (1 << 20), static_cast<double>(slot) / expert,
-        gib(page * 65536 / kPageTokens), static_cast<double>(page * 65536 / kPageTokens) / expert);
+        readable_bytes(page * 65536 / kPageTokens),
+        static_cast<double>(page * 65536 / kPageTokens) / expert);
 }
 
 std::string holders_text(const PlanReport& report) {
     const PodPlan& plan = report.plan;
     const std::vector<Holding> holdings = holdings_of(plan);
-    TextTable table({"holder", "budget GiB", "experts", "columns", "replicas", "held GiB",
-                     "spare GiB", "spare experts", "ms a layer", "reads %"});
+    std::vector<int64_t> budgets;
+    for (const MemoryPlan& memory : plan.memories) budgets.push_back(memory.budget_bytes);
+    const SizeUnit unit = size_unit(budgets);
+    const auto title = [&](const char* what) { return fmt::format("{} {}", what, unit.name); };
+    TextTable table({"holder", title("budget"), "experts", "columns", "replicas", title("held"),
+                     title("spare"), "spare experts", "ms a layer", "reads %"});
     for (size_t h = 0; h < holdings.size(); ++h) {
         const Holding& holding = holdings[h];
         const int64_t budget = std::max<int64_t>(plan.memories[h].budget_bytes, 0);
@@ -127,15 +126,14 @@ std::string holders_text(const PlanReport& report) {
             time = fmt::format("{:.4f}", plan.solved->times.holder_s[h] * kMs);
             reads = fmt::format("{:.1f}", plan.solved->times.picks_share[h] * 100);
         }
-        table.add({plan.memories[h].name, fmt::format("{:.2f}", gib(budget)),
-                   grouped(holding.experts), fmt::format("{:.0f}", holding.width),
-                   grouped(holding.replicas), fmt::format("{:.2f}", gib(holding.bytes)),
-                   fmt::format("{:.2f}", gib(spare)), grouped(spare / plan.shape.expert_bytes()),
-                   time, reads});
+        table.add({plan.memories[h].name, in_unit(budget, unit), grouped(holding.experts),
+                   fmt::format("{:.0f}", holding.width), grouped(holding.replicas),
+                   in_unit(holding.bytes, unit), in_unit(spare, unit),
+                   grouped(spare / plan.shape.expert_bytes()), time, reads});
     }
     const int64_t spare = plan.budgets.spare_experts();
-    return fmt::format("\n{}\nspare before replicas: {} experts, {:.2f} GiB\n", table.text(),
-                       grouped(spare), gib(spare * plan.shape.expert_bytes()));
+    return fmt::format("\n{}\nspare before replicas: {} experts, {}\n", table.text(),
+                       grouped(spare), readable_bytes(spare * plan.shape.expert_bytes()));
 }
 
 std::string times_text(const PlanReport& report) {
@@ -197,6 +195,12 @@ std::string shortfall_text(const PlanReport& report) {
     return out;
 }
 
+// An even fill has no use for it.
+const char* popularity_text(const PlanReport& report) {
+    if (!report.plan.problem) return "not used";
+    return report.pod.placement.traces.empty() ? "uniform" : "of the traces";
+}
+
 nlohmann::ordered_json step_json(const StepTimes& step) {
     return {{"tokens", step.tokens},
             {"slowest_s", step.slowest_s},
@@ -255,7 +259,7 @@ std::string plan_text(const PlanReport& report) {
     out += fmt::format("experts are counted as {}, {} B each; mode {}; popularity {}\n",
                        format_name(counted_release(report.pod, report.model.bytes.release)),
                        grouped(plan.shape.expert_bytes()), mode_name(plan.mode),
-                       report.pod.placement.traces.empty() ? "uniform" : "of the traces");
+                       popularity_text(report));
     out += memories_text(report) + trades_text(report);
     out += plan.placement ? holders_text(report) + times_text(report) : shortfall_text(report);
     const std::string findings = fabric_text(report.fabric);

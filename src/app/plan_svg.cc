@@ -5,11 +5,11 @@
 #include <string_view>
 
 #include "plan_report.h"
+#include "readable.h"
 
 namespace k3pod {
 namespace {
 
-constexpr double kGiB = 1 << 30;
 constexpr int kLeft = 130, kMemoryWidth = 480, kGap = 90, kTimeWidth = 220, kRow = 26, kTop = 64;
 constexpr int kWidth = kLeft + kMemoryWidth + kGap + kTimeWidth + 90;
 constexpr std::string_view kExperts = "#2f6db3", kReplicas = "#7fb069", kSpare = "#e8eef4",
@@ -81,19 +81,21 @@ std::vector<Part> parts_of(const PodPlan& plan, size_t holder, int64_t expert_by
     return parts;
 }
 
+// `scale` in pixels a byte.
 void draw_memory(const std::vector<Part>& parts, double y, double scale, Drawing& drawing) {
     double x = kLeft;
     for (const Part& part : parts) {
         if (part.bytes == 0) continue;
-        const double gib = static_cast<double>(part.bytes) / kGiB;
-        drawing.bar(x, y, gib * scale, part.colour, fmt::format("{}: {:.2f} GiB", part.name, gib));
-        x += gib * scale;
+        const double width = static_cast<double>(part.bytes) * scale;
+        drawing.bar(x, y, width, part.colour,
+                    fmt::format("{}: {}", part.name, readable_bytes(part.bytes)));
+        x += width;
     }
 }
 
-double total_gib(const std::vector<Part>& parts) {
-    double sum = 0;
-    for (const Part& part : parts) sum += static_cast<double>(part.bytes) / kGiB;
+int64_t total_bytes(const std::vector<Part>& parts) {
+    int64_t sum = 0;
+    for (const Part& part : parts) sum += part.bytes;
     return sum;
 }
 
@@ -110,25 +112,30 @@ std::string plan_svg(const PlanReport& report) {
         for (size_t h = 0; h < first.size(); ++h) replicas[h] -= first[h];
     }
     std::vector<std::vector<Part>> parts;
-    double most_gib = 1;
+    std::vector<int64_t> totals;
     double most_s = 0;
     for (size_t h = 0; h < plan.memories.size(); ++h) {
         parts.push_back(parts_of(plan, h, first[h], replicas[h]));
-        most_gib = std::max(most_gib, total_gib(parts.back()));
+        totals.push_back(total_bytes(parts.back()));
         if (plan.solved) most_s = std::max(most_s, plan.solved->times.holder_s[h]);
     }
+    const int64_t most_bytes = std::max<int64_t>(*std::ranges::max_element(totals), 1);
+    const double scale = kMemoryWidth / static_cast<double>(most_bytes);
+    const SizeUnit unit = size_unit(totals);
     Drawing drawing;
     drawing.text(12, 22,
                  fmt::format("{}: {} experts in {} holders", report.pod.name,
                              plan.budgets.needed_experts, plan.memories.size()));
-    drawing.text(kLeft, 46, "memory, GiB: reserved (grey), experts (blue), replicas, spare (pale)");
+    drawing.text(kLeft, 46,
+                 fmt::format("memory, {}: reserved (grey), experts (blue), replicas, spare (pale)",
+                             unit.name));
     if (plan.solved) drawing.text(kLeft + kMemoryWidth + kGap, 46, "ms a layer, mean");
     for (size_t h = 0; h < parts.size(); ++h) {
         const double y = kTop + kRow * static_cast<double>(h);
         drawing.text(kLeft - 8, y + 14, plan.memories[h].name, "end");
-        draw_memory(parts[h], y, kMemoryWidth / most_gib, drawing);
-        const double gib = total_gib(parts[h]);
-        drawing.text(kLeft + kMemoryWidth * gib / most_gib + 6, y + 14, fmt::format("{:.1f}", gib));
+        draw_memory(parts[h], y, scale, drawing);
+        drawing.text(kLeft + static_cast<double>(totals[h]) * scale + 6, y + 14,
+                     fmt::format("{:.1f}", static_cast<double>(totals[h]) / unit.bytes));
         if (!plan.solved || most_s <= 0) continue;
         const double seconds = plan.solved->times.holder_s[h];
         const double x = kLeft + kMemoryWidth + kGap;

@@ -172,6 +172,7 @@ Result<PodPlan> plan_pod(const PodConfig& pod, const PlanModel& model) {
     plan.shape = placement_shape(pod, model);
     K3POD_ASSIGN(plan.memories, plan_memories(pod, model));
     K3POD_ASSIGN(const bool is_timed, has_bandwidths(pod, plan.memories));
+    // Read also where nothing uses them: a file that is wrong is an error wherever it is named.
     K3POD_ASSIGN(Popularity popularity, read_popularity(pod, model));
     if (is_timed) {
         plan.problem = PlacementProblem{.shape = plan.shape,

@@ -11,7 +11,6 @@
 
 #include "commands.h"
 #include "door.h"
-#include "k3pod/api/chat.h"
 #include "k3pod/api/http_server.h"
 #include "k3pod/api/openai_api.h"
 #include "k3pod/base/log.h"
@@ -20,7 +19,6 @@
 #include "k3pod/model/cuda_model.h"
 #include "k3pod/model/model.h"
 #include "k3pod/state/state_store.h"
-#include "k3pod/tokenizer/tokenizer.h"
 #include "load_report.h"
 #include "model_folder.h"
 #include "pick_counter.h"
@@ -29,6 +27,7 @@
 #include "progress.h"
 #include "signals.h"
 #include "stager.h"
+#include "text_files.h"
 
 namespace k3pod {
 namespace {
@@ -135,9 +134,7 @@ class Station {
         K3POD_ASSIGN(capacity_, size_capacity(pod_, model_->config));
         if (capacity_.is_cut_by_cache) warn_of_small_cache(pod_, capacity_);
         if (pod_.station.backend == Backend::kCpu) K3POD_TRY(check_state_fits(shape_of_state()));
-        K3POD_ASSIGN(tokenizer_, Tokenizer::load(pod_.model, model_->config.vocab));
-        K3POD_ASSIGN(wording_, read_chat_wording(pod_.model));
-        K3POD_ASSIGN(defaults_, read_generation_defaults(pod_.model));
+        K3POD_ASSIGN(text_files_, read_text_files(pod_.model, model_->config));
         K3POD_ASSIGN(const Placement planned, make_placement(pod_, *model_));
         door_.show_placement(planned);
         if (!planned.replicas.empty()) {
@@ -209,9 +206,10 @@ class Station {
         options.model_name = pod_.station.served_model_name;
         options.build_id = build_id();
         options.sse_keepalive = pod_.station.sse_keepalive;
-        options.default_temperature = defaults_.temperature;
-        options.default_top_p = defaults_.top_p;
-        api_ = OpenAiApi::create(options, *engine_, *tokenizer_, wording_, clock_, metrics_);
+        options.default_temperature = text_files_.defaults.temperature;
+        options.default_top_p = text_files_.defaults.top_p;
+        api_ = OpenAiApi::create(options, *engine_, *text_files_.tokenizer, text_files_.wording,
+                                 clock_, metrics_);
         door_.open(*api_);
         return Status::ok();
     }
@@ -258,9 +256,7 @@ class Station {
 
     std::optional<ModelFolder> model_;
     Capacity capacity_;
-    std::unique_ptr<Tokenizer> tokenizer_;
-    ChatWording wording_;
-    GenerationDefaults defaults_;
+    TextFiles text_files_;
     Placement placement_;  // as served: the station's tiers are one holder
     std::optional<StationWeights> weights_;
     std::unique_ptr<ExpertTier> local_;

@@ -129,16 +129,19 @@ Status run_status(const PodConfig& pod, const StatusOptions& options) {
     auto placement = parse_placement(applied);
     if (!placement) return placement.status().with_context(std::string(kPlacementPath));
     bool is_equal = true;
+    std::string text;
     if (!options.placement.empty()) {
         K3POD_ASSIGN(const std::string planned, read_text_file(options.placement));
         is_equal = planned == applied;
-        fmt::print("station: the placement {} {}\n",
-                   is_equal ? "is byte for byte that of" : "is not that of", options.placement);
+        text = fmt::format("station: the placement {} {}\n",
+                           is_equal ? "is byte for byte that of" : "is not that of",
+                           options.placement);
     }
     TextTable table({"node", "phase", "epoch", "shards", "columns", "placement"});
     table.left(1).left(5);
     for (const ExpertConfig& node : pod.experts) is_equal &= add_node(node, *placement, table);
-    fmt::print("{}", table.text());
+    text += table.text();
+    std::fputs(text.c_str(), stdout);
     if (is_equal) return Status::ok();
     return failed_precondition("the pod does not apply the placement on every node");
 }

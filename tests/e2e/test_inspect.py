@@ -7,15 +7,18 @@ import subprocess
 import tempfile
 import unittest
 
-from pod import BINARY, BUILD, MODEL, TIME_FACTOR
+from pod import BINARY, BUILD, MODEL, ROOT, TIME_FACTOR
 
 PROGRAM = BUILD / "tests" / "support" / "make_checkpoint"
 LIMIT = 60 * TIME_FACTOR
 
 
+def k3pod(*arguments):
+    return subprocess.run([str(BINARY), *map(str, arguments)], capture_output=True, text=True, timeout=LIMIT)
+
+
 def inspect(*arguments):
-    return subprocess.run([str(BINARY), "inspect", *map(str, arguments)], capture_output=True, text=True,
-                          timeout=LIMIT)
+    return k3pod("inspect", *arguments)
 
 
 class Inspect(unittest.TestCase):
@@ -69,6 +72,30 @@ class Inspect(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertIn("3371 tensors", done.stdout)
         self.assertIn(f"{tensor} is missing", done.stderr)
+
+    def test_files_that_only_a_station_reads_are_missed_by_every_command_alike(self):
+        for file in ["tiktoken.model", "tokenizer_config.json", "chat_format.json"]:
+            for damage in [pathlib.Path.unlink, lambda path: path.write_bytes(b"[")]:
+                folder = self.make("copy")
+                damage(folder / file)
+                pod = folder.parent / "pod.toml"
+                pod.write_text((ROOT / "configs" / "tiny.toml").read_text().replace("../models/k3-tiny", str(folder)))
+                said = set()
+                for command in [["inspect", folder], ["inspect", folder, "--headers-only", "--json"],
+                                ["plan", "--pod", pod], ["plan", "--pod", pod, "--checkpoint", folder]]:
+                    done = k3pod(*command)
+                    self.assertEqual(done.returncode, 1, (file, command, done.stdout))
+                    said.add(done.stderr.strip().splitlines()[-1])
+                self.assertEqual(len(said), 1, said)
+                self.assertIn(str(folder / file), said.pop())
+
+    def test_a_report_that_cannot_be_written_is_a_failure(self):
+        for arguments in [[MODEL], [MODEL, "--json"]]:
+            with open("/dev/full", "w") as full:
+                done = subprocess.run([str(BINARY), "inspect", *map(str, arguments)], stdout=full,
+                                      stderr=subprocess.PIPE, text=True, timeout=LIMIT)
+            self.assertEqual(done.returncode, 1, done.stderr)
+            self.assertIn("cannot write all of the output", done.stderr)
 
     def test_a_folder_without_a_checkpoint_is_refused(self):
         done = inspect(MODEL / "nowhere")

@@ -222,6 +222,21 @@ class WrongInputs(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertIn("cannot write all of the output", done.stderr)
 
+    def test_a_trace_that_is_wrong_is_refused_also_where_no_bandwidth_needs_it(self):
+        tiny = ROOT / "configs" / "tiny.toml"
+        for trace in ["/nowhere/trace.json", tiny]:
+            done = k3pod("plan", "--pod", tiny, "--trace", trace)
+            self.assertEqual(done.returncode, 1, done.stdout)
+            self.assertIn(str(trace), done.stderr)
+
+    def test_sizes_of_a_small_pod_are_not_shown_as_zeros(self):
+        done = k3pod("plan", "--pod", ROOT / "configs" / "tiny.toml")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("256 experts of 27,672 B (6.76 MiB), 13.51 MiB of everything else", done.stdout)
+        self.assertIn("spark-1, spark-2: 16.00 MiB for experts", done.stdout)
+        self.assertIn("budget MiB", done.stdout)
+        self.assertNotIn("0.00 GiB", done.stdout)
+
     def test_a_wrong_flag_is_not_taken_for_a_model_that_does_not_fit(self):
         for arguments in [("--batch", 0), ("--mode", "x"), ("--nonsense",), ("--out", ""), ("--svg", "")]:
             done = k3pod("plan", "--pod", ROOT / "configs" / "tiny.toml", *arguments)
