@@ -2,11 +2,12 @@
 
 import http.client
 import os
+import subprocess
 import threading
 import time
 import unittest
 
-from pod import TIME_FACTOR, Pod, wait_for
+from pod import BINARY, TIME_FACTOR, Pod, wait_for
 
 STORY = "Tell me a story about a fox."
 SUM, ANSWER = "What is 47 + 38?", "47 + 38 = 85."
@@ -16,6 +17,21 @@ BACK = 15 * TIME_FACTOR  # seconds within which a server that runs again is in s
 
 def descriptors(node):
     return len(os.listdir(f"/proc/{node.process.pid}/fd"))
+
+
+def other_build(pod):
+    """This program with its build id changed in the file, and both ids; skips the test where that cannot be done."""
+    text = subprocess.run([str(BINARY), "version"], capture_output=True, text=True, timeout=30).stdout
+    build = next(l.split()[-1] for l in text.splitlines() if l.startswith("build id"))
+    part = build[:8].encode()  # a compiler may lay out a text in pieces of eight bytes
+    other = "9" + build[1:]
+    program = pod.dir / "other-k3pod"
+    program.write_bytes(BINARY.read_bytes().replace(part, b"9" + part[1:]))
+    program.chmod(0o755)
+    found = subprocess.run([str(program), "version"], capture_output=True, text=True, timeout=30).stdout
+    if other not in found:
+        raise unittest.SkipTest("the build id cannot be changed in the file of this compiler")
+    return program, build, other
 
 
 def health_names(pod, name, word=""):

@@ -6,7 +6,7 @@ import threading
 import time
 import unittest
 
-from failure_case import ANSWER, BACK, LOST, SUM, FailureCase, ReadStream, descriptors, health_names
+from failure_case import ANSWER, BACK, LOST, SUM, FailureCase, ReadStream, descriptors, health_names, other_build
 from pod import TIME_FACTOR, wait_for
 
 SERVICE_BACK = 2 * TIME_FACTOR  # seconds from a server's start to the next token
@@ -68,6 +68,23 @@ class Held(FailureCase):
         self.pod.experts["spark-2"].signal(signal.SIGCONT)
         for stream in streams:
             self.assertEqual(stream.whole_text(), reference)
+        self.check_serves()
+
+    def test_a_server_restarted_with_another_build_is_refused_and_the_step_waits_for_the_right_one(self):
+        reference = self.reference()
+        stream, server = self.streams(1)[0].wait_running(), self.pod.experts["spark-2"]
+        program, build, other = other_build(self.pod)
+        server.kill()
+        right, server.argv[0] = server.argv[0], str(program)
+        server.start()
+        health_names(self.pod, "spark-2", "build differs")
+        for word in [build, other]:
+            self.assertIn(word, self.pod.health().json()["reason"])
+        self.assertIn("holding, waiting for spark-2", self.pod.health().json()["state"])
+        server.kill()
+        server.argv[0] = right
+        server.start()
+        self.assertEqual(stream.whole_text(), reference)
         self.check_serves()
 
     def test_a_station_that_ends_does_not_wait_for_whom_it_holds(self):

@@ -3,10 +3,9 @@
 import contextlib
 import os
 import shutil
-import subprocess
 import unittest
 
-from failure_case import ANSWER, BACK, SUM, health_names
+from failure_case import ANSWER, BACK, SUM, health_names, other_build
 from pod import BINARY, MODEL, TIME_FACTOR, Pod, wait_for
 
 
@@ -88,18 +87,8 @@ class UnreadableModel(unittest.TestCase):
 
 class OtherBuild(unittest.TestCase):
     def test_another_build_is_refused_with_both_builds_and_versions(self):
-        """The other build is this one with its id changed in the file."""
-        text = subprocess.run([str(BINARY), "version"], capture_output=True, text=True, timeout=30).stdout
-        build = next(l.split()[-1] for l in text.splitlines() if l.startswith("build id"))
-        part = build[:8].encode()  # a compiler may lay out a text in pieces of eight bytes
-        other = "9" + build[1:]
         with Pod() as pod:
-            program = pod.dir / "other-k3pod"
-            program.write_bytes(BINARY.read_bytes().replace(part, b"9" + part[1:]))
-            program.chmod(0o755)
-            found = subprocess.run([str(program), "version"], capture_output=True, text=True, timeout=30).stdout
-            if other not in found:
-                self.skipTest("the build id cannot be changed in the file of this compiler")
+            program, build, other = other_build(pod)
             server = pod.experts["spark-2"]
             server.argv[0] = str(program)
             for node in [pod.station, *pod.experts.values()]:
