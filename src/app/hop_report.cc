@@ -9,7 +9,7 @@
 namespace k3pod {
 
 double HopCase::sum_of_parts() const {
-    return (usual.hand_off_us + usual.wire_us + usual.server_us + usual.expert_us) / total_us.p50;
+    return (usual.hand_off_us + usual.wire_us + usual.server_us + usual.expert_us) / usual.total_us;
 }
 
 HopCase summarise(std::vector<ExchangeParts> exchanges) {

@@ -19,7 +19,7 @@ struct HopCase {
     // of.
     ExchangeParts usual;
 
-    // The parts of the usual exchange over the median of the whole: 1 when nothing is left out.
+    // The parts of the usual exchange over its whole: 1 when nothing is left out.
     double sum_of_parts() const;
 };
 
