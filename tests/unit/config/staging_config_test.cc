@@ -22,6 +22,14 @@ Result<PodConfig> parse(const std::string& text) {
     return parse_pod_config(text, "/etc/k3pod/pod.toml");
 }
 
+std::string refusal(const std::string& added) {
+    std::string text(kMinimal);
+    text += added;
+    const auto config = parse(text);
+    EXPECT_FALSE(config.is_ok()) << added;
+    return config.status().message();
+}
+
 TEST(StagingConfig, is_local_unless_the_pod_file_says_otherwise) {
     const auto config = parse(kMinimal);
     ASSERT_TRUE(config.is_ok()) << config.status().message();
@@ -32,9 +40,11 @@ TEST(StagingConfig, is_local_unless_the_pod_file_says_otherwise) {
 }
 
 TEST(StagingConfig, is_read_and_printed) {
-    const auto config = parse(std::string(kMinimal) +
-                              "shard_cache = 'cache/spark-1'\n"
-                              "[staging]\nsource = 'station'\nbuffer = '2 GiB'\nreaders = 8\n");
+    std::string text(kMinimal);
+    text +=
+        "shard_cache = 'cache/spark-1'\n"
+        "[staging]\nsource = 'station'\nbuffer = '2 GiB'\nreaders = 8\n";
+    const auto config = parse(text);
     ASSERT_TRUE(config.is_ok()) << config.status().message();
     EXPECT_EQ(config->staging.source, ShardOrigin::kStation);
     EXPECT_EQ(config->staging.buffer_bytes, int64_t{2} << 30);
@@ -46,11 +56,11 @@ TEST(StagingConfig, is_read_and_printed) {
 }
 
 TEST(StagingConfig, refuses_unknown_sources_and_a_cache_that_nothing_would_fill) {
-    EXPECT_THAT(parse(std::string(kMinimal) + "[staging]\nsource = 'disk'\n").status().message(),
+    EXPECT_THAT(refusal("[staging]\nsource = 'disk'\n"),
                 HasSubstr("[staging] source: \"disk\" is not one of \"local\", \"station\""));
-    EXPECT_THAT(parse(std::string(kMinimal) + "[staging]\nreaders = 0\n").status().message(),
+    EXPECT_THAT(refusal("[staging]\nreaders = 0\n"),
                 HasSubstr("[staging] readers: 0 is outside 1 to 64"));
-    EXPECT_THAT(parse(std::string(kMinimal) + "shard_cache = '/c'\n").status().message(),
+    EXPECT_THAT(refusal("shard_cache = '/c'\n"),
                 HasSubstr("spark-1: shard_cache keeps what the station sends"));
 }
 
