@@ -15,9 +15,7 @@
 #include "common/mma.cuh"
 #include "common/vectors.cuh"
 #include "generic/mla.cuh"
-#ifdef K3POD_KERNELS_SM90
 #include "sm90/mla_wide.h"
-#endif
 
 namespace k3pod::kernels {
 namespace {
@@ -423,8 +421,8 @@ bool is_wide(const MlaDims& dims) {
 
 int32_t mla_num_splits(const MlaDims& dims, const StepChunks& chunks, int32_t max_context) {
     // Query rows and positions of a block's tile.
-    const int64_t queries = is_wide(dims) ? 96 : kQueries;
-    const int64_t tokens = is_wide(dims) ? 64 : kTokens;
+    const int64_t queries = is_wide(dims) ? kWideMlaHeads : kQueries;
+    const int64_t tokens = is_wide(dims) ? kWideMlaTokens : kTokens;
     const int64_t blocks =
         int64_t{blocks_for(int64_t{chunks.max_rows} * dims.heads, queries)} * chunks.num_chunks;
     const int64_t tiles = blocks_for(max_context, tokens);

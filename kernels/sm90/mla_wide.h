@@ -5,6 +5,7 @@
 
 namespace k3pod::kernels {
 
+inline constexpr int kWideMlaHeads = 96;   // of a block
 inline constexpr int kWideMlaTokens = 64;  // of a tile; a page holds whole tiles
 
 // K3's widths: a multiple of 96 heads, rank 512, rope 64.

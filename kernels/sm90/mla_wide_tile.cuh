@@ -15,6 +15,7 @@ inline constexpr int kGroupThreads = kGroupWarps * kWarpSize;
 inline constexpr int kThreads = (kGroups + 1) * kGroupThreads;
 inline constexpr int kGroupHeads = 48;
 inline constexpr int kHeads = kGroups * kGroupHeads;
+static_assert(kHeads == kWideMlaHeads);
 inline constexpr int kTokens = kWideMlaTokens;
 inline constexpr int kRank = 512;
 inline constexpr int kWidth = 576;
