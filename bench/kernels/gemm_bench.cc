@@ -129,10 +129,9 @@ void run_case(const Case& c, const Memory& memory, double read_rate) {
         const bool is_head = c.rows.front() > kMaxPrefillRows;
         if (is_head && tokens > 64) continue;  // of a chunk, one row is all that the head sees
         const int32_t launches = tokens <= 64 ? copies.count() : std::min(copies.count(), 8);
-        const double us =
-            value_or_exit(time_of_launch(launches, [&](int32_t i, CudaStream s) {
-                return launch_case(c, memory, copies.views(i), tokens, s);
-            }));
+        const double us = value_or_exit(time_of_launch(launches, [&](int32_t i, CudaStream s) {
+            return launch_case(c, memory, copies.views(i), tokens, s);
+        }));
         const auto bytes = static_cast<double>(copies.bytes());
         auto line = report_header("kernels");
         line["case"] = c.name;
