@@ -1,6 +1,6 @@
 #pragma once
-// Bulk copies into shared memory and the barriers that count them. The .shared::cta forms, which
-// every GPU from sm_90 on runs natively.
+// The barriers that count bulk copies into shared memory. The .shared::cta forms, which every GPU
+// from sm_90 on runs natively.
 
 #include <cstdint>
 
@@ -44,27 +44,6 @@ __device__ inline void barrier_wait(uint64_t* barrier, uint32_t parity) {
 __device__ inline void barrier_init_fence() {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
-
-// Starts copying; bytes, to and from: multiples of 16.
-__device__ inline void bulk_copy(void* to, const void* from, uint32_t bytes, uint64_t* barrier) {
-    asm volatile(
-        "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-            shared_address(to)),
-        "l"(from), "r"(bytes), "r"(shared_address(barrier))
-        : "memory");
-}
-
-// The same for what is read once in a while, so that the L2 need not keep it.
-__device__ inline void bulk_copy_once(void* to, const void* from, uint32_t bytes,
-                                      uint64_t* barrier) {
-    uint64_t policy;
-    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-    asm volatile(
-        "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes.L2::cache_hint "
-        "[%0], [%1], %2, [%3], %4;" ::"r"(shared_address(to)),
-        "l"(from), "r"(bytes), "r"(shared_address(barrier)), "l"(policy)
-        : "memory");
 }
 
 // Waits for `threads` threads that name the same barrier (1 to 15) of this block.

@@ -63,7 +63,6 @@ std::optional<StreamPlan> plan_stream(const DeviceLimits& limits, const StreamWo
     }
     const bool is_roomy = shared_bytes(kManyStages) <= limits.shared_bytes - kStaticBytes;
     plan.stages = is_roomy ? kManyStages : kFewStages;
-    shape.operand_bytes = static_cast<int32_t>(operand_bytes());
     if (most_clusters == 0) most_clusters = limits.num_sms / shape.cluster;
     const int64_t clusters = std::min<int64_t>(most_clusters, work.num_tiles);
     plan.grid = static_cast<int32_t>(clusters) * shape.cluster;

@@ -25,11 +25,10 @@ inline constexpr int kManyStages = 5;
 inline constexpr int kMaxStreamCluster = 8;
 
 struct StreamShape {
-    int32_t row_bytes = 0;      // of weights, a multiple of 16
-    int32_t cluster = 1;        // blocks that share the columns of a tile
-    int32_t warps = 1;          // of a block, a power of two
-    int32_t group_warps = 1;    // of them that share a tile's columns, a power of two
-    int32_t operand_bytes = 0;  // of a block's columns of the activations
+    int32_t row_bytes = 0;    // of weights, a multiple of 16
+    int32_t cluster = 1;      // blocks that share the columns of a tile
+    int32_t warps = 1;        // of a block, a power of two
+    int32_t group_warps = 1;  // of them that share a tile's columns, a power of two
 
     constexpr int32_t num_groups() const { return warps / group_warps; }
     constexpr int32_t num_steps() const { return (row_bytes + kStepBytes - 1) / kStepBytes; }

@@ -6,6 +6,7 @@
 #include "common/situ.cuh"
 #include "common/vectors.cuh"
 #include "common/weights.cuh"
+#include "generic/gemm_io.cuh"
 #include "generic/gemm_paths.h"
 
 namespace k3pod::kernels {
@@ -33,13 +34,6 @@ __device__ void dot_row(const MatrixView& w, int32_t row, const GemmCall& call, 
     for (float& sum : sums) sum = sum_lanes(sum);
 }
 
-__device__ void write(const GemmBand& band, int32_t token, int32_t row, float value) {
-    const int64_t at = token * band.y.stride + row;
-    if (band.adds) value += band.y.f32[at];
-    if (band.y.f32 != nullptr) band.y.f32[at] = value;
-    if (band.y.bf16 != nullptr) band.y.bf16[at] = round_to_bf16(value);
-}
-
 __global__ void gemm_plain_kernel(const __grid_constant__ GemmCall call) {
     wait_for_previous();
     const auto row = static_cast<int32_t>(blockIdx.x) * kRowsPerBlock + warp_idx();
@@ -55,7 +49,7 @@ __global__ void gemm_plain_kernel(const __grid_constant__ GemmCall call) {
         if (first_token + t >= call.tokens) break;
         const float value =
             call.is_gated ? situ(sums[t], ups[t], call.beta, call.linear_beta) : sums[t];
-        write(band, first_token + t, row, value);
+        write_output(band, first_token + t, row, value);
     }
 }
 

@@ -4,23 +4,12 @@
 #include <string>
 
 #include "k3pod/config/pod_config.h"
+#include "tests/unit/config/minimal_pod.h"
 
 namespace k3pod {
 namespace {
 
 using testing::HasSubstr;
-
-constexpr const char* kMinimal = R"([pod]
-model = "../models/k3-tiny"
-[[expert]]
-name = "spark-1"
-control = "127.0.0.1:7001"
-expert_budget = "16 MiB"
-)";
-
-Result<PodConfig> parse(const std::string& text) {
-    return parse_pod_config(text, "/etc/k3pod/pod.toml");
-}
 
 std::string refusal(const std::string& added) {
     std::string text(kMinimal);
